@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
-import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pipeline.arguments import dtype_of, got, input_of, integer_of, jobs_of, path_of, preparation_of
 from pipeline.by_kernel import by_kernel
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
@@ -20,11 +18,11 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array import run_array
 from pipeline.engine.verdict import verified
 from pipeline.errors import UsageError
-from pipeline.in_memory.kept_options import kept
-from pipeline.in_memory.kinds import all_in_memory, view_of
+from pipeline.in_memory.kinds import all_in_memory
 from pipeline.in_memory.run import Asked, run_in_memory
+from pipeline.rows import Layout, RowsAsked, rows_of_source
 from pipeline.settings import Settings
-from pipeline.storage.sources import NAMES, Byteorder, Part, open_source
+from pipeline.storage.sources import Byteorder, Part, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -60,6 +58,13 @@ def run(
     offset: int | None = None,
     part: Part | None = None,
     recursive: bool = False,
+    where: str | None = None,
+    mask: Path | NDArray[Any] | None = None,
+    columns: Mapping[str, Path | NDArray[Any]] | None = None,
+    missing: float | Sequence[float] | None = None,
+    gain: float | None = None,
+    bias: float | None = None,
+    transform: str | None = None,
     verify: str = "auto",
     chunk_bytes: int | None = None,
     device: str = "auto",
@@ -69,6 +74,11 @@ def run(
     device_memory_limit: int | None = None,
     memory_limit: int | None = None,
     kernel: str | None = None,
+    channels: int | None = None,
+    layout: Layout | None = None,
+    segment: int | None = None,
+    by: Literal["file"] | None = None,
+    axis: int | None = None,
     **options: Any,
 ) -> Any:
     """Run a job over files or arrays in memory and return its result, once it is verified.
@@ -94,6 +104,18 @@ def run(
         Of complex samples: ``"real"``, ``"imag"``, ``"abs"`` or ``"phase"``. Of arrays, pass the part itself.
     recursive
         Whether a folder stands for all files below it, sorted by their paths, without hidden ones.
+    where
+        Only samples for which this condition holds count, of jobs that return results: ``"0 <= x < 4000 and x != 7"``,
+        of the sample ``x``, its index ``i`` and columns.
+    mask
+        A `.npy` file or an array of bool or uint8, of the shape of the samples: those where it is not 0 count.
+    columns
+        Names for the condition, each with a `.npy` file or an array of a number for each sample.
+    missing
+        Samples equal to this number, or to one of several, do not count.
+    gain, bias, transform
+        Such jobs get ``transform(x * gain + bias)``, in float64, in the place of the samples x that count: ``"abs"``,
+        ``"square"``, ``"sqrt"``, ``"log"``, ``"log2"`` or ``"log10"``.
     verify
         What to check on the CPU: ``"auto"``, as much as can be checked in the time that the run takes, at least 1 % of
         every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``. Of arrays on a GPU
@@ -113,6 +135,10 @@ def run(
         a few MiB per thread.
     kernel
         For one job over files: the kernel of the courses that computes in the place of its own, on GPUs.
+    channels, layout, segment, by, axis
+        Of jobs that return results, one for each row. Rows are so many channels, whose samples are ``"interleaved"``
+        (default) or ``"planar"``; runs of `segment` samples, of which the last may be shorter; with ``by="file"`` the
+        files or arrays; or what is left of one array without an axis.
     **options
         The job's own options, as on the command line, with underscores.
 
@@ -120,7 +146,8 @@ def run(
     -------
     result object
         Its attributes are NumPy arrays and numbers: ``counts`` and ``edges`` of a histogram, ``array`` of a job that
-        writes one: mapped from its file, or of the kind that was given (a dask array is lazy). ``verification`` says
+        writes one: mapped from its file, or of the kind that was given (a dask array is lazy); ``results`` of rows,
+        with ``arrays()`` that have them as first axis. ``verification`` says
         what was checked, if the job's result can have attributes. For several jobs, a list of results.
 
     Raises
@@ -132,24 +159,31 @@ def run(
     PipelineError
         If the run fails otherwise.
     """
-    jobs = _jobs(job, options)
-    inputs = tuple(_input(file) for file in files)
+    if isinstance(job, str) and axis is not None and _has_axis(job):
+        options, axis = {**options, "axis": axis}, None
+    jobs = jobs_of(job, options)
+    inputs = tuple(input_of(file) for file in files)
     if not inputs:
         raise UsageError("expected one or more files or arrays, got none")
-    output, dtype, offset = _path("output", output), _dtype(dtype), _integer("offset", offset)
-    chunk_bytes, memory_limit = _integer("chunk_bytes", chunk_bytes), _integer("memory_limit", memory_limit)
-    device_memory_limit = _integer("device_memory_limit", device_memory_limit)
-    scheduler_file = _path("scheduler_file", scheduler_file)
+    output, dtype, offset = path_of("output", output), dtype_of(dtype), integer_of("offset", offset)
+    chunk_bytes, memory_limit = integer_of("chunk_bytes", chunk_bytes), integer_of("memory_limit", memory_limit)
+    device_memory_limit = integer_of("device_memory_limit", device_memory_limit)
+    scheduler_file = path_of("scheduler_file", scheduler_file)
     if scheduler is not None and not isinstance(scheduler, str):
-        raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {_got(scheduler)}")
+        raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {got(scheduler)}")
     if not (isinstance(job, str) or (jobs and all(isinstance(workflow, Aggregation) for workflow, _ in jobs))):
         names = ", ".join(workflow.name for workflow, _ in jobs)
         raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
+    rows = RowsAsked(channels, layout, segment, by, axis)
+    preparation = preparation_of(where, mask, columns, missing, gain, bias, transform)
+    if preparation.any and not all(isinstance(workflow, Aggregation) for workflow, _ in jobs):
+        raise UsageError(f"{jobs[0][0].name}: expected none of where=, mask=, columns=, missing=, gain=, bias= and "
+                         "transform=, since it writes an array")  # fmt: skip
     if all_in_memory(inputs, output):
         of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "output": output,
                     "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit,
                     "kernel": kernel, "part": part, "recursive": recursive or None}  # fmt: skip
-        asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files)
+        asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files, rows, preparation)
         results = run_in_memory(jobs, inputs, asked)
         return results[0] if isinstance(job, str) else results
     opened = partial(open_source, dtype=dtype, byteorder=byteorder, offset=offset, part=part, recursive=recursive)
@@ -158,6 +192,8 @@ def run(
     settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
                         memory_limit=memory_limit)  # fmt: skip
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):
+        if rows.any:
+            raise UsageError(f"{job}: expected a job that returns results for rows, got one that writes an array")
         if output is None:
             raise UsageError(f"{job}: expected output=, the file that the array goes to, got none")
         chosen = jobs[0][1]
@@ -174,127 +210,13 @@ def run(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"
         )
     source = opened(inputs, empty=all(job.workflow.empty for job in aggregations))
-    results = [verified(outcome.result, outcome.verdict) for outcome in run_all(aggregations, source, settings)]
+    prepared = preparation.of_source(source)
+    aggregations = rows_of_source(list(map(prepared.job, aggregations)), rows, source)
+    outcomes = run_all(aggregations, source, settings, beside=prepared.sources)
+    results = [verified(outcome.result, outcome.verdict) for outcome in outcomes]
     return results[0] if isinstance(job, str) else results
 
 
-def _jobs(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any] | ArrayJob[Any], Any]]:
-    """The job, or the several jobs, each with its options."""
-    if isinstance(job, str):
-        return [_job(job, options)]
-    if not isinstance(job, list | tuple):
-        raise UsageError(f"expected the name of a job before its files, like run('histogram', 'data.bin'), {_got(job)}")
-    if options:
-        raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
-    for pair in job:
-        if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
-                and isinstance(pair[1], Mapping)):  # fmt: skip
-            raise UsageError(f"expected jobs as names with options, like [('histogram', {{}})], {_got(pair)}")
-    return [_job(*pair) for pair in job]
-
-
-@kept
-def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
-    """A job by its name, and its options."""
-    if name not in WORKFLOWS:
-        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}{_meant(name, WORKFLOWS)}")
-    workflow = WORKFLOWS[name]
-    known = {field.name: field for field in fields(workflow.options)}
-    for option, value in values.items():
-        if option not in known:
-            expected = ", ".join(known) or "none"
-            meant = _meant(option, known) or _instead(value)
-            raise UsageError(f"{name}: expected options out of {expected}, got {option!r}{meant}")
-    for field in known.values():
-        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
-            raise UsageError(f"{name}: expected {field.name}=, got none")
-    hints = get_type_hints(workflow.options)
-    try:
-        return workflow, workflow.options(**{
-            option: _typed(known[option], hints[option], value) for option, value in values.items()
-        })  # fmt: skip
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{name}: {error}") from None
-
-
-def _typed(field: Field[Any], hint: Any, value: Any) -> Any:
-    """The value of an option, of the type that its field declares if that is int, float or str."""
-    advice = f"; {field.metadata['advice']}" if "advice" in field.metadata else ""
-    number = not isinstance(value, bool | np.bool_)
-    if hint is int:
-        if not (number and hasattr(value, "__index__") and np.ndim(value) == 0):
-            raise TypeError(f"{field.name}: expected an integer, {_got(value)}{advice}")
-        return operator.index(value)
-    if hint is float:
-        if not (number and isinstance(value, int | float | np.number) and not isinstance(value, np.complexfloating)):
-            raise TypeError(f"{field.name}: expected a number, {_got(value)}{advice}")
-        return float(value)
-    if hint is str and not isinstance(value, str):
-        raise TypeError(f"{field.name}: expected text, {_got(value)}{advice}")
-    return value
-
-
-def _input(file: Any) -> Any:
-    """The path of a file, or the array that views an object's memory."""
-    if isinstance(file, np.ndarray):
-        return view_of(file)
-    try:
-        return os.fsdecode(os.fspath(file))
-    except TypeError:
-        if (array := view_of(file)) is not None:
-            return array
-        advice = _instead(file) or "; convert numbers with numpy.asarray, and give each path as an argument of its own"
-        raise UsageError(f"expected paths or arrays, got {type(file).__name__}{advice}") from None
-
-
-def _path(name: str, value: Any) -> str | None:
-    try:
-        return None if value is None else os.fsdecode(os.fspath(value))
-    except TypeError:
-        raise UsageError(f"{name}: expected a path, {_got(value)}") from None
-
-
-def _integer(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return int(operator.index(value))
-    except TypeError:
-        raise UsageError(f"{name}: expected a number of bytes, as an integer like 2**26, {_got(value)}") from None
-
-
-def _dtype(dtype: Any) -> str | None:
-    """The name of a dtype, however it is given."""
-    if dtype is None or (isinstance(dtype, str) and dtype in NAMES):
-        return dtype
-    try:
-        known = np.dtype(dtype)
-    except TypeError:
-        known = np.dtype(object)
-    if known.name not in NAMES:
-        raise UsageError(f"dtype: expected one of {', '.join(NAMES)}, got {dtype!r}")
-    if not known.isnative:
-        raise UsageError(f"dtype: expected one without a byte order, got {dtype!r}; give byteorder='big' beside it")
-    return str(known.name)
-
-
-def _got(value: Any) -> str:
-    """What was given instead of what was expected, in a few words, and what to do."""
-    short = isinstance(value, str | int | float | list | tuple | type | type(None)) and len(repr(value)) < 50
-    return f"got {repr(value) if short else type(value).__name__}{_instead(value)}"
-
-
-def _instead(value: Any) -> str:
-    """What to write instead of a value that would make sense in another place."""
-    module = type(value).__module__.partition(".")[0]
-    if module == "distributed":
-        address = getattr(getattr(value, "scheduler", None), "address", "its scheduler's address")
-        return f"; name the cluster by scheduler={address!r}"
-    return ""
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def _has_axis(job: str) -> bool:
+    """Whether a job has an option of its own of this name."""
+    return job in WORKFLOWS and any(field.name == "axis" for field in fields(WORKFLOWS[job].options))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -21,7 +21,8 @@ class Check(Protocol):
 
     def add(self, samples: NDArray[Any], first: int) -> None:
         """Add samples in either byte order, shape (n,), n >= 1, the first of which has the index `first`; they are
-        valid until this returns."""
+        valid until this returns. If the job is `located`, indices count from the start of the source, and the distance
+        from one to the next follows as a third argument if it is not 1."""
 
     def partial(self) -> NDArray[Any]:
         """The partial of all samples so far; positions are their indices."""
@@ -54,13 +55,62 @@ class Drawn(Result, Protocol):
         """Values and their edges, for a `.png` file and the sketch on a terminal."""
 
 
+@runtime_checkable
+class Mapped(Result, Protocol):
+    """A result of two dimensions that can be drawn in a `.png` file."""
+
+    def heat(self) -> tuple[NDArray[Any], NDArray[Any], str, Sequence[str]]:
+        """Values of shape (rows, columns), the edges of the columns, what a row is, and the names of the rows."""
+
+
+class Disproved(Exception):
+    """Counts of different passes that cannot all be right; says what was expected and what was got."""
+
+
 @dataclass(frozen=True)
 class Survey(Generic[Options]):
-    """A job that runs over the data first to complete the options of another."""
+    """A job that runs over the data first to complete the options of another, as often as they are incomplete.
+
+    Attributes
+    ----------
+    needed
+        Whether options are incomplete.
+    workflow
+    resolve
+        (options, result of the workflow) -> options. Raises ValueError if no options can be made of it, `Disproved`.
+    of_rows
+        Whether, if the job is run on rows, each is surveyed by itself; otherwise all samples are, together.
+    proven
+        Whether a later pass proves what the survey gives next, however it does: this pass is not verified, then.
+    instead
+        What makes it unnecessary, for a message, if anything does.
+    choose
+        The job that runs next in the place of `workflow`; None for that one.
+    """
 
     needed: Callable[[Options], bool]
     workflow: Aggregation[Options]
     resolve: Callable[[Options, Any], Options]
+    of_rows: bool = False
+    proven: Callable[[Options], bool] = lambda options: False
+    instead: Callable[[Options], str] = lambda options: ""
+    choose: Callable[[Options], Aggregation[Options] | None] = lambda options: None
+
+    def next(self, options: Options) -> Aggregation[Options]:
+        """The job that completes incomplete options, or a part of them."""
+        return self.choose(options) or self.workflow
+
+
+def of_others(
+    survey: Survey[Options], changed: Callable[[Aggregation[Options]], Aggregation[Options]]
+) -> Survey[Options]:
+    """The survey with its jobs changed."""
+
+    def choose(options: Options) -> Aggregation[Options] | None:
+        chosen = survey.choose(options)
+        return None if chosen is None else changed(chosen)
+
+    return replace(survey, workflow=changed(survey.workflow), choose=choose)
 
 
 @dataclass(frozen=True)
@@ -76,11 +126,12 @@ class Aggregation(Generic[Options]):
         raises ValueError for invalid values.
     compute
         (block, options) -> partial. The block is a NumPy or CuPy array, shape (n,), native byte order, n >= 1; the
-        partial is an array of the same kind.
+        partial is an array of the same kind, or of NumPy.
     combine
         Two partials -> one. Exact, commutative and associative, for NumPy and CuPy arrays.
     finalize
-        (partial as NumPy array, options) -> result; the only step that rounds.
+        (partial as NumPy array, options) -> result; the only step that rounds. Raises ValueError if the samples,
+        together, are not what the job needs, `Disproved`.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
@@ -91,11 +142,32 @@ class Aggregation(Generic[Options]):
         (options, native dtype) -> what recomputes partials like reference, but compiled, as fast as the data can be
         read, and by another algorithm than compute; it shares no function with compute either, and the reference in
         turn recomputes a part of what it checks. None without a compiler: the reference checks everything.
+    prepare
+        (this, options, native dtype of the samples) -> the job that runs, and its options; None if it is this one.
     survey
-        The job that completes the options, if any.
+        The job that completes the options, if any. It runs again while what it resolved is still incomplete.
     place
         (partial, index in the source of its block's first sample) -> partial, for partials that hold positions:
         compute and reference count from the start of the block.
+    located
+        Whether compute and reference take a third argument: the indices in the source of the samples of their block, a
+        range of the same length. Positions in partials are then indices in the source, and there is no `place`.
+    c_order
+        Whether samples have to come in C order, which those of an array stored in Fortran order do not.
+    options_of_rows
+        (options, number of rows, None if it is not known) -> options of each row, or one for all; without rows, their
+        number is 1. Raises ValueError if these options are for other rows.
+    within_rows
+        Of a job that is located and runs on rows: whether the indices count the samples of a row instead.
+    frame
+        Number of successive samples after which partials grow no more; blocks on a CPU hold many times as many.
+    differences
+        (partial, its reference, options) -> the entries in which they differ, in words; None if `label` names each.
+    relocate
+        (partial on the host, index in the block -> index in the source) -> partial, for partials that hold positions,
+        where the samples of a block were selected from others.
+    asked
+        What a wrapper of the job was asked for, by flag; for the report, and for what continues a run.
     empty
         (native dtype, options) -> partial of no samples; None to refuse empty files.
     cpu_source
@@ -119,15 +191,24 @@ class Aggregation(Generic[Options]):
     name: str
     summary: str
     options: type[Options]
-    compute: Callable[[Any, Options], Any]
+    compute: Callable[..., Any]
     combine: Callable[[Any, Any], Any]
     finalize: Callable[[NDArray[Any], Options], Any]
-    reference: Callable[[NDArray[Any], Options], NDArray[Any]]
+    reference: Callable[..., NDArray[Any]]
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
     check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
+    prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None
     place: Callable[[Any, int], Any] | None = None
+    located: bool = False
+    c_order: bool = False
+    options_of_rows: Callable[[Options, int | None], tuple[Options, ...]] = lambda options, number: (options,)
+    within_rows: bool = False
+    frame: Callable[[Options], int] = lambda options: 1
+    differences: Callable[[NDArray[Any], NDArray[Any], Options], Iterable[str]] | None = None
+    relocate: Callable[[NDArray[Any], Callable[[int], int]], NDArray[Any]] | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None
     cpu_source: Path | None = None
     formats: tuple[str, ...] = (".json", ".npz", ".csv")

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.histogram.binning import Edges
+from workflows.plottable import BinAxis, boost_histogram_of
 
 # From this share of all samples on, the panel says how many lie outside of the range.
 OUTSIDE_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Why there are so many bins, where the samples decided on it.
+
+    Attributes
+    ----------
+    rule
+        NumPy's rule; empty for integers in bins of a whole number's width.
+    width
+        Of a bin, as the rule has it; 0 where it says nothing.
+    asked
+        Number of bins that it asks for; there may be fewer.
+    """
+
+    rule: str
+    width: float
+    asked: int
+
+    def described(self, bins: int) -> str:
+        """In words, of so many bins."""
+        if not self.rule:
+            return f"each {self.width:,} wide: as many integers"
+        if not self.width:
+            return f"by the rule {self.rule}, which has no width for these samples"
+        asked = f"by the rule {self.rule}: at most {self.width:g} wide"
+        return asked if bins == self.asked else f"{asked}, {self.asked:,} of them; {bins:,} are the most there can be"
 
 
 @dataclass(frozen=True)
@@ -27,6 +56,12 @@ class HistogramResult:
         Samples below the first edge, above the last one, and not a number.
     regular
         Whether the edges are evenly spaced.
+    scale
+        `log` if their ratios are equal, else `linear`.
+    choice
+        Why there are so many bins; None if the options say so.
+    surveyed
+        Whether the range is that of the samples.
     verification
         What was checked, set by `pipeline.run`.
     """
@@ -37,6 +72,9 @@ class HistogramResult:
     overflow: int
     nan: int
     regular: bool
+    scale: str = "linear"
+    choice: Choice | None = None
+    surveyed: bool = False
     verification: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -46,7 +84,12 @@ class HistogramResult:
 
     def document(self) -> dict[str, Any]:
         """Two UHI histograms by name: `histogram`, and `nan`, the number of NaN, without axes; `uhi add` adds both."""
-        return {"histogram": self.to_uhi(), "nan": _uhi([], self.nan)}
+        return {"histogram": self.to_uhi(), "nan": uhi([], self.nan)}
+
+    @staticmethod
+    def number_in_document(number: int) -> dict[str, Any]:
+        """A number of samples, as NaN are counted there."""
+        return uhi([], number)
 
     def to_uhi(self) -> dict[str, Any]:
         """All but NaN, for which UHI has no slot, in its serialization schema, which boost-histogram and hist read."""
@@ -58,12 +101,32 @@ class HistogramResult:
         else:
             axis = {"type": "variable", "edges": self.edges.tolist()}
         values = [self.underflow, *self.counts.tolist(), self.overflow]
-        return _uhi([axis | flow], values)
+        return uhi([axis | flow], values)
+
+    kind = "COUNT"
+
+    @property
+    def axes(self) -> tuple[BinAxis, ...]:
+        """The axis of the bins, for plotting libraries."""
+        return (BinAxis(self.edges),)
+
+    def values(self, flow: bool = False) -> NDArray[np.float64]:
+        """Counts as float64, for plotting libraries; `flow`: between underflow and overflow."""
+        counts = self.counts.astype(np.float64)
+        return np.array([self.underflow, *counts, self.overflow]) if flow else counts
+
+    def variances(self, flow: bool = False) -> NDArray[np.float64]:
+        """Of the counts, which are equal to them."""
+        return self.values(flow)
+
+    def _to_boost_histogram_(self) -> Any:
+        """For `boost_histogram.Histogram(result)` and `hist.Hist(result)`, which call it."""
+        return boost_histogram_of(self.to_uhi())
 
     def to_json(self) -> dict[str, Any]:
         """Histogram, samples, underflow, overflow and nan as plain numbers and lists."""
         flow = {"underflow": self.underflow, "overflow": self.overflow, "nan": self.nan}
-        return {"histogram": self.to_uhi(), "samples": self.samples, **flow}
+        return {"histogram": self.to_uhi(), "samples": self.samples, **flow, **self.choice_as_json()}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """counts (bins,), edges (bins + 1,), and the 0-d underflow, overflow, nan."""
@@ -81,16 +144,29 @@ class HistogramResult:
         """Counts and edges."""
         return self.counts, self.edges
 
+    def choice_as_json(self) -> dict[str, Any]:
+        """Why there are so many bins, and how many, if the samples decided on that."""
+        return {} if self.choice is None else {"choice": asdict(self.choice) | {"bins": len(self.counts)}}
+
+    def bins_lines(self) -> list[tuple[str, str]]:
+        """Range and number of bins, and why there are so many."""
+        scale = ", logarithmic scale" if self.scale == "log" else ""
+        facts = [("range", f"[{self.edges[0]:g}, {self.edges[-1]:g}], bins: {len(self.counts):,}{scale}")]
+        if self.choice is not None:
+            facts.append(("bins", self.choice.described(len(self.counts))))
+        return facts
+
     def lines(self) -> list[tuple[str, str]]:
         """Range, where samples lie in it, how many lie outside, and the first ten counts, as the course prints them."""
-        facts = [("range", f"[{self.edges[0]:g}, {self.edges[-1]:g}], bins: {len(self.counts):,}")]
+        facts = self.bins_lines()
         outside = self.underflow + self.overflow
         if outside > OUTSIDE_SHARE * self.samples:
             share = min(
                 100 * outside / self.samples, 99.9 if outside < self.samples else 100
             )  # never rounded up to 100
-            facts.append(("outside", f"{outside:,} samples ({share:.3g} %); --range auto, with --spool for "
-                          "standard input, includes all that are finite"))  # fmt: skip
+            advice = "" if self.surveyed or self.scale == "log" else (
+                "; --range auto, with --spool for standard input, includes all that are finite")  # fmt: skip
+            facts.append(("outside", f"{outside:,} samples ({share:.3g} %){advice}"))
         return [
             *facts,
             *self._moments(),
@@ -121,7 +197,7 @@ class HistogramResult:
         ]
 
 
-def _uhi(axes: list[dict[str, Any]], values: Any) -> dict[str, Any]:
+def uhi(axes: list[dict[str, Any]], values: Any) -> dict[str, Any]:
     """Counts on these axes, in the UHI serialization schema."""
     info, storage = {"baru": {"format": 1}}, {"type": "int", "values": values}
     return {"uhi_schema": 1, "writer_info": info, "metadata": {}, "axes": axes, "storage": storage}

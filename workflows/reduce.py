@@ -1,4 +1,4 @@
-"""Sum, mean, variance, norm, extremes and their positions in one pass: exact, and rounded once."""
+"""Sum, mean, variance, skewness, kurtosis, norm, extremes and their positions in one pass: exact, rounded once."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.reduce import cpu, exact_sum
+from kernels.reduce import cpu, exact_sum, powers
 from kernels.reduce import partial as layout
-from kernels.reduce.check import reduce_check
+from kernels.reduce.check_powers import reduce_check_with_powers
+from kernels.reduce.cpu_powers import reduce_cpu_with_powers
 from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
-from kernels.reduce.reference import reduce_reference
+from kernels.reduce.powers import POWERS
+from kernels.reduce.reference_powers import reduce_reference_with_powers
 from workflows.aggregation import Aggregation
+from workflows.moments import Moments, Number
+from workflows.order_statistics import NAMES, is_order_statistic, with_order_statistics
 
 # What each operation needs.
 OPERATIONS: Mapping[str, int] = MappingProxyType({
-    "sum": SUM, "mean": SUM, "var": SUM | SQUARES, "std": SUM | SQUARES, "norm": SUM | SQUARES,
+    "sum": SUM, "mean": SUM, "var": SUM | SQUARES, "std": SUM | SQUARES,
+    "skewness": SUM | SQUARES | POWERS, "kurtosis": SUM | SQUARES | POWERS, "norm": SUM | SQUARES,
     "min": EXTREMES, "max": EXTREMES, "argmin": EXTREMES, "argmax": EXTREMES, "count": 0,
 })  # fmt: skip
 NAN_MODES = ("propagate", "omit")
-
-Number = int | float | None
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class ReduceOptions:
     op: str = field(
         default="count,sum,mean,std,min,max",
         metadata={
-            "help": f"What to compute, separated by commas: {', '.join(OPERATIONS)}.",
+            "help": f"What to compute, separated by commas: {', '.join(OPERATIONS)}, {', '.join(NAMES)}, "
+            "and quantiles: q0.01.",
             "metavar": "OP,...",
             "advice": "write the names with commas, like 'sum,std'",
         },
@@ -57,8 +61,9 @@ class ReduceOptions:
     def __post_init__(self) -> None:
         names = self.operations
         for name in names:
-            if name not in OPERATIONS:
-                raise ValueError(f"--op: expected some of {', '.join(OPERATIONS)}, separated by commas, got {name!r}")
+            if name not in OPERATIONS and not is_order_statistic(name):
+                known = f"{', '.join(OPERATIONS)}, {', '.join(NAMES)}, q0.01"
+                raise ValueError(f"--op: expected some of {known}, separated by commas, got {name!r}")
             if names.count(name) > 1:
                 raise ValueError(f"--op: expected each operation once, got {name} {names.count(name)} times")
         if self.nan not in NAN_MODES:
@@ -76,7 +81,7 @@ class ReduceOptions:
         """Parts of the partial that the operations need, as bits."""
         needed = 0
         for name in self.operations:
-            needed |= OPERATIONS[name]
+            needed |= OPERATIONS.get(name, 0)
         return needed or EXTREMES  # which finds NaN, too, and costs the least
 
 
@@ -141,19 +146,19 @@ def _array(value: Number) -> NDArray[Any]:
 def compute(block: Any, options: ReduceOptions) -> Any:
     """Partial of one block, on the device that holds it."""
     if isinstance(block, np.ndarray):
-        return cpu.reduce_cpu(block, options.parts)
-    from kernels.reduce.gpu import reduce_on_device
+        return reduce_cpu_with_powers(block, options.parts)
+    from kernels.reduce.gpu_powers import reduce_on_device_with_powers
 
-    return reduce_on_device(block, options.parts)
+    return reduce_on_device_with_powers(block, options.parts)
 
 
 def combine(a: Any, b: Any) -> Any:
     """Combined partial of two parts, on the device that holds them."""
     if isinstance(a, np.ndarray):
-        return layout.combine(a, b)
-    from kernels.reduce.gpu import combine_on_device
+        return powers.combine(a, b)
+    from kernels.reduce.gpu_powers import combine_on_device_with_powers
 
-    return combine_on_device(a, b)
+    return combine_on_device_with_powers(a, b)
 
 
 def place(partial: Any, start: int) -> Any:
@@ -167,63 +172,9 @@ def place(partial: Any, start: int) -> Any:
 
 def finalize(partial: NDArray[np.int64], options: ReduceOptions) -> ReduceResult:
     """Compute the requested results, each rounded once."""
-    moments = _Moments(partial, options)
-    values = {name: moments.value(name) for name in options.operations}
+    moments = Moments(partial, options.nan, options.ddof)
+    values = {name: moments.value(name) for name in options.operations if name in OPERATIONS}
     return ReduceResult(values, int(partial[SAMPLES]), int(partial[NAN]), moments.dtype)
-
-
-class _Moments:
-    """The content of a partial, as numbers."""
-
-    def __init__(self, partial: NDArray[np.int64], options: ReduceOptions) -> None:
-        self.dtype = np.dtype(layout.DTYPES[partial[layout.CODE]])
-        self._partial, self._ddof = partial, options.ddof
-        self._has_nan = options.nan == "propagate" and bool(partial[NAN])
-        self._positive, self._negative = bool(partial[POSITIVE]), bool(partial[NEGATIVE])
-        self._count = int(partial[SAMPLES]) - (int(partial[NAN]) if options.nan == "omit" else 0)
-        self._sum = Fraction(exact_sum.from_words(partial[layout.SUM_AT]), 2**exact_sum.SUM_BITS)
-        self._squares = Fraction(exact_sum.from_words(partial[layout.SQUARES_AT]), 2**exact_sum.SQUARE_BITS)
-
-    def value(self, name: str) -> Number:
-        """Result of an operation."""
-        if name == "count":
-            return self._count
-        if name in ("argmin", "argmax", "min", "max"):
-            return self._extreme(name)
-        if self._has_nan:
-            return math.nan
-        if self._positive or self._negative:
-            return self._infinite(name)
-        result: Number
-        if name == "sum":
-            result = int(self._sum) if self.dtype.kind != "f" else exact_sum.quotient(self._sum)
-        elif name == "norm":
-            result = exact_sum.square_root(self._squares)
-        elif name == "mean":
-            result = exact_sum.quotient(self._sum / self._count) if self._count else math.nan
-        elif self._count <= self._ddof:
-            result = math.nan
-        else:
-            variance = (self._squares - self._sum**2 / self._count) / (self._count - self._ddof)
-            result = exact_sum.quotient(variance) if name == "var" else exact_sum.square_root(variance)
-        return result
-
-    def _infinite(self, name: str) -> float:
-        if name == "norm":
-            return math.inf
-        if name in ("var", "std") or (self._positive and self._negative):
-            return math.nan
-        return math.inf if self._positive else -math.inf
-
-    def _extreme(self, name: str) -> Number:
-        place = name.startswith("arg")
-        key, at = (layout.MIN_KEY, layout.MIN_AT) if name.endswith("min") else (layout.MAX_KEY, layout.MAX_AT)
-        if self._has_nan:
-            return int(self._partial[layout.FIRST_NAN]) // 2 if place else math.nan
-        position = int(self._partial[at])
-        if position == layout.NOWHERE:
-            return None if place else math.nan
-        return position // 2 if place else layout.from_key(int(self._partial[key]), self.dtype, bool(position % 2))
 
 
 def every_sample_counted_once(partial: NDArray[np.int64], samples: int) -> str | None:
@@ -254,6 +205,19 @@ def moments_agree(partial: NDArray[np.int64], samples: int) -> str | None:
     return None
 
 
+def powers_agree(partial: NDArray[np.int64], samples: int) -> str | None:
+    """(sum x^2)^2 <= n sum x^4; (sum x^3)^2 <= sum x^2 sum x^4."""
+    if not int(partial[layout.ASKED]) & POWERS:
+        return None
+    finite = samples - int(partial[[NAN, POSITIVE, NEGATIVE]].sum())
+    squares, cubes, fourths = (
+        exact_sum.from_words(partial[at]) for at in (layout.SQUARES_AT, powers.CUBES_AT, powers.FOURTHS_AT)
+    )
+    if squares**2 <= finite * fourths and cubes**2 <= squares * fourths:
+        return None
+    return "sums of squares, cubes and fourth powers agree (Cauchy and Schwarz): they do not"
+
+
 def places_exist(partial: NDArray[np.int64], samples: int) -> str | None:
     """First NaN, minimum and maximum have a position if and only if they exist."""
     if not int(partial[layout.ASKED]) & EXTREMES:
@@ -269,24 +233,27 @@ def label(position: int, options: ReduceOptions) -> str:
     """Name of an entry."""
     if position < len(layout.NAMES):
         return layout.NAMES[position]
-    start, name = (layout.SUM_AT.start, "sum") if position < layout.SQUARES_AT.start else (
-        layout.SQUARES_AT.start, "sum of squares")  # fmt: skip
-    return f"{name}, word {position - start}"
+    sums = {"sum": layout.SUM_AT, "sum of squares": layout.SQUARES_AT, "sum of cubes": powers.CUBES_AT,
+            "sum of fourth powers": powers.FOURTHS_AT}  # fmt: skip
+    name, at = next((name, at) for name, at in sums.items() if position < at.stop)
+    return f"{name}, word {position - at.start}"
 
 
-REDUCE: Aggregation[ReduceOptions] = Aggregation(
+_MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     name="reduce",
-    summary="Exact sum, mean, variance, norm, minimum, maximum and their places.",
+    summary="Exact sum, mean, variance, skewness, kurtosis, norm, median, quantiles, minimum, maximum, places.",
     example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,
     combine=combine,
     finalize=finalize,
-    reference=lambda block, options: reduce_reference(block, options.parts),
-    invariants=(every_sample_counted_once, moments_agree, places_exist),
+    reference=lambda block, options: reduce_reference_with_powers(block, options.parts),
+    invariants=(every_sample_counted_once, moments_agree, powers_agree, places_exist),
     label=label,
-    check=lambda options, dtype: reduce_check(dtype, options.parts),
+    check=lambda options, dtype: reduce_check_with_powers(dtype, options.parts),
     place=place,
-    empty=lambda dtype, options: layout.empty(dtype, options.parts, 0),
+    relocate=layout.relocate,
+    empty=lambda dtype, options: powers.empty(dtype, options.parts),
     cpu_source=cpu.SOURCE,
 )
+REDUCE = with_order_statistics(_MOMENTS, lambda options: options.operations)

@@ -44,6 +44,10 @@ class CompiledCheck(ABC):
             part = np.require(samples[start : start + step], self._dtype, ["C", "A"])
             self._function(self._state, part.ctypes.data, len(part), first + start)
 
+    def count_from(self, start: int) -> bool:
+        """Let what comes from now on with the index 0 have this one; returns whether it can, as only few jobs need."""
+        return False
+
     @abstractmethod
     def partial(self) -> NDArray[Any]:
         """The partial of all samples so far; positions are their indices."""

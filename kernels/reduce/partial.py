@@ -13,6 +13,7 @@ order of the samples. The sums cover the finite samples, as fixed-point numbers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,16 @@ def place(partial: Partial, start: int) -> Partial:
     positions = partial[POSITIONS]
     positions += (positions != NOWHERE) * np.int64(2 * start)
     return partial
+
+
+def relocate(partial: Partial, index: Callable[[int], int]) -> Partial:
+    """A partial with other indices in all positions, which keep their order."""
+    moved: Partial = partial.copy()
+    for at in range(FIRST_NAN, MIN_KEY):
+        position = int(partial[at])
+        if position != NOWHERE:
+            moved[at] = 2 * index(position // 2) + position % 2
+    return moved
 
 
 def to_key(value: Any, dtype: np.dtype[Any]) -> int:

@@ -22,7 +22,7 @@ SHOWN = 20  # arrays of a file; --json has all
 def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:
     """Say what files are, from their headers alone, and with which command they can be read.
 
-    FILES are paths or patterns; FILE::MEMBER is one array of a file.
+    FILES are paths, patterns or @LIST; FILE::MEMBER is one array of a file, FILE[SLICE] a slice of it.
     """
     described = [description for item in files for description in describe(item, recursive)]
     if as_json:

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from pipeline.cli.help import INPUT, Flag
+from pipeline.cli.outputs import Named
 from pipeline.errors import UsageError
+from pipeline.storage.list_file import list_paths
 from pipeline.storage.sources import BYTEORDERS, NAMES, PARTS, RAW_DTYPE, Source, open_source
-from pipeline.storage.spool import spooled
 
 DESCRIBED = ("dtype", "byteorder", "offset", "part", "recursive")
 
@@ -36,25 +37,38 @@ def input_flags() -> list[click.Option]:
 def opened(files: Sequence[str], values: dict[str, Any], **accepts: bool) -> Source:
     """The source of files, as the flags describe it."""
     described = {name: values[name] for name in DESCRIBED} | accepts
-    return open_source(files, **described, stall_seconds=values["stall_timeout"])
+    source = open_source(files, **described, stall_seconds=values["stall_timeout"])
+    if not values["spooled"]:
+        return source
+    from pipeline.storage.spool import called
+
+    return called(source, values["spooled"])
+
+
+def inputs(sources: Sequence[Source], values: dict[str, Any]) -> list[Named]:
+    """Files that are read: of samples, and lists of those."""
+    paths = [path for source in sources for path in source.paths]
+    return [Named("", path) for path in (*paths, *list_paths(values["files"]))]
 
 
 @contextmanager
 def spool(values: dict[str, Any]) -> Iterator[None]:
-    """Replace standard input by a file among `values["files"]`, if `--spool` asks for it; `values["spooled"]` says so.
+    """Put a file in the place of standard input, if `--spool` asks for it; `values["spooled"]` is its path, or empty.
 
     Raises
     ------
     UsageError
         If the run is to be continued: nothing is left of its input.
     """
-    values["spooled"] = False
+    values["spooled"] = ""
     if not values["spool"]:
         yield
         return
     if values["resume"]:
         raise UsageError("--spool: expected no --resume, since the next run would not have the same input; write "
                          "standard input to a file first")  # fmt: skip
-    with spooled(values["files"], values["stall_timeout"]) as files:
-        values |= {"files": files, "spooled": files is not values["files"]}
+    from pipeline.storage.spool import spooled
+
+    with spooled(values["files"], values["stall_timeout"]) as (files, path):
+        values |= {"files": files, "spooled": path}
         yield

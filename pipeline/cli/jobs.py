@@ -10,36 +10,27 @@ from typing import Any, NamedTuple, cast
 import click
 
 from pipeline.by_kernel import by_kernel
-from pipeline.cli.flags import (
-    Command,
-    Duration,
-    Gpus,
-    Lengths,
-    Size,
-    build_options,
-    from_configuration,
-    option_files,
-    option_flags,
-)  # fmt: skip
-from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag
-from pipeline.cli.inputs import input_flags, opened, spool
+from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
+from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
+from pipeline.cli.preparation import preparation_asked
 from pipeline.cli.progress import show_progress
+from pipeline.cli.rows import rows_asked
 from pipeline.cli.runs import journal_of
+from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
-from pipeline.engine.outcome import Outcome
+from pipeline.engine.outcome import Outcome, with_digest
 from pipeline.errors import UsageError
-from pipeline.process.beat import STALL_SECONDS
 from pipeline.process.last_words import say
 from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
-from pipeline.settings import VERIFY, Settings
+from pipeline.rows import rows_of_source
+from pipeline.settings import Settings
 from pipeline.storage.leftovers import remove_leftovers
-from pipeline.storage.output_format import KNOWN, split_output
-from pipeline.storage.sources import Source
+from pipeline.storage.output_format import split_output
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -47,8 +38,9 @@ from workflows.array_job import ArrayJob
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
 WHOLE = (
-    "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), or "
-    "patterns like 'run-*.bin', or - for standard input; all count as one."
+    "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), slices of "
+    "them like 'x.npy[:, 3]', patterns like 'run-*.bin', @LIST for the files that a list names, or - for standard "
+    "input; all count as one."
 )
 
 
@@ -86,7 +78,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
         else:
             requested = [
                 Requested(Job(chosen, options), values["output"], tuple(read)),
-                *map(parse_also, values["also"]),
+                *map(parse_also, [*values["also"], *([DIGEST] if values.get("with_digest") else [])]),
             ]
             with spool(values):
                 _run_aggregations(requested, values)
@@ -94,7 +86,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
     text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
-    return Command(workflow.name, params=[*arguments, files, *flags, *_shared_flags(workflow)], callback=callback,
+    return Command(workflow.name, params=[*arguments, files, *flags, *shared_flags(workflow)], callback=callback,
                    help=text, short_help=workflow.summary, section="Jobs", example=workflow.example,
                    context_settings=CONTEXT)  # fmt: skip
 
@@ -103,73 +95,6 @@ def _files(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
     """What the usage line calls the files: FILE where the job takes exactly one, whatever its options are."""
     fixed = isinstance(workflow, ArrayJob) and all(field.default is not MISSING for field in fields(workflow.options))
     return "FILE" if fixed and cast(ArrayJob[Any], workflow).operands(workflow.options()) == 1 else "FILES..."
-
-
-def _shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Option]:
-    """Flags of all jobs: how to read the input, what to check, what to print, where to run."""
-    aggregation = isinstance(workflow, Aggregation)
-    flags = [
-        *input_flags(),
-        Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
-             "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
-             "output. May be given several times.") if aggregation else None,
-        _kernel_flag(),
-        Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), default="auto", shown="auto",
-             help="What to check against an independent computation on the CPU: as much as can be checked in the time "
-             "that the run takes, at least 1 % of every chunk; everything; a random 1/256 of every chunk; or nothing. "
-             "Invariants are checked in any case."),
-        Flag(["--replay"], group=COMPUTATION, type=float, default=0.0, shown="0", metavar="SHARE", help="Compute this "
-             "share of the chunks again, on another GPU if there is one: the same bits have to come out."),
-        _output_flag(workflow),
-        None if aggregation else Flag(["--chunks"], group=OUTPUT, type=Lengths(), metavar="N,N", shown="whole rows",
-                                      help="Shape of the chunks of a Zarr store."),
-        Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
-        Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
-             "for Perfetto or chrome://tracing, and print a summary on stderr."),
-        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr."),
-        Flag(["--resume"], group=PLACE, is_flag=True, help="Continue the unfinished run of exactly this request, if "
-             "there is one."),
-        Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
-             help="What to compute on; the result is the same."),
-        Flag(["--gpus"], group=PLACE, type=Gpus(), metavar="N|all|idle|LIST", shown="as many as finish first",
-             help="GPUs that take part: so many, all, those that nobody uses, or a list of indices as nvidia-smi shows "
-             "them, or of UUIDs, like 0,2 (a single index with a comma: 2,)."),
-        Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
-             help="Bytes per task, like 256MiB."),
-        Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="GPU memory that the tasks of a "
-             "GPU may use."),
-        None if aggregation else Flag(["--memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="Memory that "
-                                      "the tasks of a process may use."),
-        Flag(["--scheduler"], group=PLACE, metavar="ADDRESS", help="Run on this existing Dask cluster."),
-        Flag(["--scheduler-file"], group=PLACE, metavar="FILE", help="Run on the cluster whose scheduler wrote this "
-             "file."),
-        Flag(["--tls-ca-file"], group=PLACE, metavar="FILE", help="Certificate authority of that cluster (PEM)."),
-        Flag(["--tls-cert"], group=PLACE, metavar="FILE", help="Your certificate for it."),
-        Flag(["--tls-key"], group=PLACE, metavar="FILE", help="The key of your certificate."),
-        Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop after 90s, 30m or 2h, with "
-             "exit status 75."),
-        Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
-             help="How long a process may read, copy and compute nothing until it is killed, and its task done again."),
-        Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
-             ":8787 for example, or at any free port with :0."),
-    ]  # fmt: skip
-    return [flag for flag in flags if flag is not None]
-
-
-def _kernel_flag() -> click.Option:
-    """The flag for a variant of the courses."""
-    return Flag(["--kernel"], group=COMPUTATION, metavar="NAME", help="Compute with this kernel of the courses, which "
-                "`study` compares, on GPUs, where it takes what is asked for.")  # fmt: skip
-
-
-def _output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
-    """The flag for the file that a job writes: optional for a result, required for an array."""
-    if isinstance(workflow, ArrayJob):
-        text = f"Where the array goes: {KNOWN}. It appears once it is verified."
-    else:
-        text = f"Write the result, as the suffix says: {', '.join(workflow.formats)}."
-    required = isinstance(workflow, ArrayJob)
-    return Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=required, help=text)
 
 
 def parse_also(text: str) -> Requested:
@@ -189,7 +114,7 @@ def parse_also(text: str) -> Requested:
         known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
         raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}")
     arguments, flags = option_flags(workflow.options)
-    command = Command(name, params=[*arguments, *flags, _kernel_flag(), _output_flag(workflow)],
+    command = Command(name, params=[*arguments, *flags, kernel_flag(), output_flag(workflow)],
                       add_help_option=False)  # fmt: skip
     try:
         ctx = command.make_context(name, words)
@@ -205,26 +130,31 @@ def parse_also(text: str) -> Requested:
 
 def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:
     """Run jobs over the same samples, read once, and write and print their results."""
-    jobs = [one.job for one in requested]
-    empty = all(job.workflow.empty for job in jobs)
-    source = opened(values["files"], values, empty=empty)
+    rows = rows_asked(values)
+    source = opened(values["files"], values, empty=all(one.job.workflow.empty for one in requested))
+    prepared = preparation_asked(values).of_source(source)
+    number = len(requested) - bool(values.get("with_digest"))  # the digest is of all samples as they are
+    jobs = rows_of_source([prepared.job(one.job) for one in requested[:number]], rows, source)
+    jobs += [one.job for one in requested[number:]]
     outputs = []
-    for number, (job, output, _) in enumerate(requested):
-        flag = f"--also {job.workflow.name}: " if number else ""
+    for place, (job, (_, output, _)) in enumerate(zip(jobs, requested, strict=True)):
+        flag = f"--also {job.workflow.name}: " if place else ""
         try:
             if output is not None:
                 check_output(output, source, job.workflow.formats)
                 outputs.append(Named(f"{flag}-o", output))
         except UsageError as error:
             raise UsageError(f"{flag}{error}") from None
-    check_apart([*outputs, *_trace(values)], [*_inputs([source]), *(file for one in requested for file in one.read)])
+    read = [*inputs([source, *prepared.sources], values), *(file for one in requested for file in one.read)]
+    check_apart([*outputs, *_trace(values)], read)
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
-        asked = tuple((_named(job.workflow), job.options) for job in jobs)
+        asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
-        with journal_of(asked, (source,), outputs, values) as journal:
-            outcomes = _run(name, values, kernel, lambda settings: run_all(jobs, source, settings, journal))
-            reserved.publish(outcomes, values["as_json"])
+        with journal_of(asked, (source, *prepared.sources), outputs, values) as journal:
+            outcomes = _run(name, values, kernel,
+                            lambda settings: run_all(jobs, source, settings, journal, prepared.sources))  # fmt: skip
+            reserved.publish(with_digest(outcomes) if number < len(jobs) else outcomes, values["as_json"])
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -234,7 +164,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     sources = [opened(group, values, samples=False) for group in groups]
-    check_apart([Named("-o", split_output(path)[0]), *_trace(values)], [*_inputs(sources), *read])
+    check_apart([Named("-o", split_output(path)[0]), *_trace(values)], [*inputs(sources, values), *read])
     chunks = values["chunks"]
     asked = ((_named(workflow), options if chunks is None else (options, chunks)),)
     with (
@@ -258,10 +188,6 @@ def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
 
 def _trace(values: dict[str, Any]) -> list[Named]:
     return [] if values["trace"] is None else [Named("--trace", values["trace"])]
-
-
-def _inputs(sources: Sequence[Source]) -> list[Named]:
-    return [Named("", path) for source in sources for path in source.paths]
 
 
 def _run(

@@ -7,6 +7,7 @@ import warnings
 import click
 
 from pipeline import __version__
+from pipeline.cli.compare import compare_command
 from pipeline.cli.devices import devices
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
@@ -66,7 +67,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (devices, info, runs, *COMMANDS):
+for _command in (compare_command, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 

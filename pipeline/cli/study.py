@@ -82,8 +82,8 @@ def study(
 
 @click.command(
     cls=Command,
-    epilog=f"{NAMES}, or study/JOB for the variants of its course, study/roofline for kernels that measure limits, or "
-    "common for those that unpack and unshuffle samples.",
+    epilog=f"{NAMES}, quantile or digest, or study/JOB for the variants of its course, study/roofline for kernels that "
+    "measure limits, or common for those that unpack and unshuffle samples.",
     short_help="Count registers, memory and instructions of kernels.",
 )
 @click.argument("target", metavar="JOB")

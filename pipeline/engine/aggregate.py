@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pipeline.engine.aggregate_check import check_arrival, check_total
 from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
-from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.aggregate_plan import Job, Pass, surveys_due
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_parts, warm_up
-from pipeline.engine.inputs import check_passes, cluster_bytes, unchanged
+from pipeline.engine.inputs import check_order, check_passes, cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.pace import Check
@@ -56,7 +56,11 @@ def run(workflow: Aggregation[Any], options: Any, source: Source, settings: Sett
 
 
 def run_all(
-    jobs: Sequence[Job], source: Source, settings: Settings = Settings(), journal: Journal | None = None
+    jobs: Sequence[Job],
+    source: Source,
+    settings: Settings = Settings(),
+    journal: Journal | None = None,
+    beside: Sequence[Source] = (),
 ) -> tuple[Outcome, ...]:
     """Run jobs over a source, which is read once for all of them, and verify them.
 
@@ -67,6 +71,8 @@ def run_all(
     settings
     journal
         What an earlier run has finished, and gets what this one does.
+    beside
+        What the jobs read besides.
 
     Returns
     -------
@@ -86,7 +92,10 @@ def run_all(
         raise UsageError(
             f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
         )
+    jobs = tuple(job.prepared(source.dtype) for job in jobs)
     for job in jobs:
+        if job.workflow.c_order:
+            check_order(job.workflow.name, source)
         if job.workflow.dtypes and source.dtype.name not in job.workflow.dtypes:
             raise UsageError(f"{job.workflow.name}: --kernel {job.workflow.kernel}: expected "
                              f"samples of {' or '.join(job.workflow.dtypes)}, got {source.dtype.name}; leave --kernel "
@@ -95,59 +104,79 @@ def run_all(
         raise UsageError(f"--replay: expected inputs of known length, got {source.names[0]}")
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     spare_bytes = sys.maxsize if limit is None else spare_bytes_within(limit)
-    check_passes(source, [job.workflow.name for job in jobs if job.surveyed])
-    nbytes = cluster_bytes([source], settings.placement)
+    check_passes(source, jobs)
+    nbytes = cluster_bytes([source, *beside], settings.placement)
     with (
-        unchanged([source], journal),
+        unchanged([source, *beside], journal),
         loop.open(nbytes, lambda: all(job.compiled for job in jobs)) as workers,
         journal.kept(),  # commits before anything else that a signal must not wait for
     ):
         # Samples that may not come again have tasks of their own, which check each chunk as it comes.
-        beside = "off" if source.nbytes is None else loop.mode
-        main = Pass(tuple(jobs), workers.device, block_bytes, settings.traced, loop.seed, beside, uuid4().hex,
+        verify = "off" if source.nbytes is None else loop.mode
+        main = Pass(jobs, workers.device, block_bytes, settings.traced, loop.seed, verify, uuid4().hex,
                     spare_bytes)  # fmt: skip
-        surveys = replace(main, jobs=tuple(job.survey() for job in jobs if job.surveyed))
-        first = surveys if surveys.jobs else main
-        done = ChunksDone(journal, 0 if surveys.jobs else 1, first)
-        chunks = _plan(loop, first, source, done)
+        checked = [sys.maxsize] * len(jobs)  # samples, in the pass of each job that checked the fewest
+        number, samples, pass_ = 0, 0, _pass(main)
+        done = ChunksDone(journal, number, pass_)
+        chunks = _plan(loop, pass_, source, done)
         if isinstance(chunks, tuple) and chunks:  # a source of unknown length has no chunks yet
-            loop.on_gpus(warm_up, first, chunks[0])
+            loop.on_gpus(warm_up, pass_, chunks[0])
         with loop.timed():
-            if surveys.jobs:
-                surveyed, survey_partials = _one_pass(loop, surveys, source, chunks, journal, done)
-                totals = iter(survey_partials)
-                try:
-                    resolved = tuple(job.resolved(next(totals)) if job.surveyed else job for job in jobs)
-                except ValueError as error:
-                    raise UsageError(str(error)) from None
-                main = replace(main, jobs=resolved)
-                done = ChunksDone(journal, 1, main)
-                chunks = _plan(loop, main, source, done)
-            covered, partials = _one_pass(loop, main, source, chunks, journal, done)
-            if surveys.jobs and covered.samples != surveyed.samples:
-                raise PipelineError(f"{source.names[0]}: expected {surveyed.samples} samples as in the first pass, got "
-                                    f"{covered.samples}; run again when nothing writes to it")  # fmt: skip
+            while True:
+                covered, partials = _one_pass(loop, pass_, source, chunks, journal, done)
+                if number and covered.samples != samples:
+                    raise PipelineError(f"{source.names[0]}: expected {samples} samples as in the first pass, got "
+                                        f"{covered.samples}; run again when nothing writes to it")  # fmt: skip
+                due = surveys_due(main.jobs)
+                for place in range(len(jobs)):
+                    if (due[place] or pass_ is main) and not pass_.proven:
+                        checked[place] = min(checked[place], covered.checked)
+                if pass_ is main:
+                    break
+                main = replace(main, jobs=_resolved(main.jobs, due, partials))
+                samples, number, pass_ = covered.samples, number + 1, _pass(main)
+                done = ChunksDone(journal, number, pass_)
+                chunks = _plan(loop, pass_, source, done)
 
-    def outcome(asked: Job, job: Job, partial: NDArray[Any]) -> Outcome:
-        # A result is as well checked as the less checked one of its passes.
-        checked = min(covered.checked, surveyed.checked) if asked.surveyed else covered.checked
-        result = job.workflow.finalize(partial, job.options)
+    def outcome(job: Job, partial: NDArray[Any], checked: int) -> Outcome:
+        result = job.finalized(partial)
         return loop.outcome((job.workflow, job.options), source, result, covered.samples, checked, covered.chunks,
                             read_once=source.read_once or None,
                             rounding=job.workflow.rounding(source.dtype, covered.samples, job.options))  # fmt: skip
 
-    return tuple(map(outcome, jobs, main.jobs, partials))
+    return tuple(map(outcome, main.jobs, partials, checked))
+
+
+def _pass(main: Pass) -> Pass:
+    """The next pass: surveys for the jobs that need one, or, once all options are complete, the jobs themselves."""
+    due = tuple(compress(main.jobs, surveys_due(main.jobs)))
+    if not due:
+        return main
+    pass_ = replace(main, jobs=tuple(job.survey() for job in due))
+    return replace(pass_, verify="off", proven=True) if due[0].proven else pass_
+
+
+def _resolved(jobs: Sequence[Job], due: Sequence[bool], partials: Sequence[NDArray[Any]]) -> tuple[Job, ...]:
+    """The jobs, those that a survey ran for with what it completed."""
+    of_surveys = iter(partials)
+    return tuple(job.resolved(next(of_surveys)) if was else job for job, was in zip(jobs, due, strict=True))
+
+
+def _mode(loop: Run, pass_: Pass) -> str:
+    """How a pass is verified."""
+    return "off" if pass_.proven else loop.mode
 
 
 def _plan(loop: Run, pass_: Pass, source: Source, done: ChunksDone) -> Plan:
     """Chunks, and parts of them that are large in comparison with their partials; the same as in an earlier run."""
     chunk_bytes, part_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop), sys.maxsize
-    if loop.mode in ("auto", "full"):
+    mode = _mode(loop, pass_)
+    if mode in ("auto", "full"):
         unit = PART_BYTES[pass_.device]
         number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
         part_bytes = max(number, 1) * unit
     chunk_bytes, part_bytes = done.cut(chunk_bytes, part_bytes)
-    return plan(source, chunk_bytes, loop.mode, loop.seed, part_bytes)
+    return plan(source, chunk_bytes, mode, loop.seed, part_bytes)
 
 
 def _partial_bytes(pass_: Pass, source: Source) -> int:
@@ -193,7 +222,8 @@ def _one_pass(
 
     # Automatic checks that share cores with computing are done after it, if all that waits for them has room. In a run
     # with a journal those that have to be done are not left to the end: what is not checked is not kept.
-    later = loop.mode == "auto" and isinstance(chunks, tuple) and (
+    mode = _mode(loop, pass_)
+    later = mode == "auto" and isinstance(chunks, tuple) and (
         len(chunks) * _partial_bytes(pass_, source) <= WAITING_BYTES
     )  # fmt: skip
 
@@ -219,7 +249,7 @@ def _one_pass(
                 when = result.checks[place] if result.checks else None
                 if when is Check.BESIDE or (when is Check.NOT and not always):
                     continue
-                if always or loop.mode == "auto":
+                if always or mode == "auto":
                     part = Part(chunk.part(region), of_part, result.worker, result.device, always)
                     if always and checks and not beside(chunk):
                         references.append(next(recomputed))

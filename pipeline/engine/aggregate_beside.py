@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kernels.common.compiled_check import CompiledCheck
 from pipeline.engine.aggregate_plan import Pass
-from pipeline.engine.aggregate_reference import Reference, combined, compare_with_references, placed
+from pipeline.engine.aggregate_reference import Reference, combined, compare_with_references
 from pipeline.engine.pace import Check, Pace
 from pipeline.errors import PipelineError
 from pipeline.gpu.blocks import checks_beside
@@ -125,7 +125,7 @@ class Beside:
             compare_with_references(self._pass, self._chunk)
             partials = combined(self._pass.jobs, [[check.partial() for check in set_] for set_ in used])
         jobs = zip(self._pass.jobs, partials, strict=True)
-        return checks, Reference(tuple(placed(job, one, self._chunk.start) for job, one in jobs), self._timeline)
+        return checks, Reference(tuple(job.placed(one, self._chunk.start) for job, one in jobs), self._timeline)
 
     def end(self) -> NDArray[np.int64]:
         """What the checks were given; frees them. No read may be under way."""
@@ -149,12 +149,16 @@ def checking_beside(pass_: Pass, chunk: Chunk) -> Iterator[Beside | None]:
 
 
 def _sets(pass_: Pass, chunk: Chunk) -> list[list[CompiledCheck]]:
-    """Sets of checks, one for each thread that may check; none if any of them is not compiled."""
+    """Sets of checks, one for each thread that may check; none if any of them is not compiled, or not where it is."""
 
     def one() -> list[Any]:
-        return [job.workflow.check(job.options, chunk.dtype.newbyteorder("=")) for job in pass_.jobs]
+        checks = []
+        for job in pass_.jobs:
+            check = job.workflow.check(job.options, chunk.dtype.newbyteorder("="))
+            if not isinstance(check, CompiledCheck) or (job.workflow.located and not check.count_from(chunk.start)):
+                return []
+            checks.append(check)
+        return checks
 
     first = one()
-    if not all(isinstance(check, CompiledCheck) for check in first):
-        return []
-    return [first, *(one() for _ in range(min(threads(), chunk.nbytes // SET_BYTES) - 1))]
+    return [first, *(one() for _ in range(min(threads(), chunk.nbytes // SET_BYTES) - 1))] if first else []

@@ -48,7 +48,7 @@ class ChunksDone:
     ----------
     journal
     number
-        Of the pass: 0 for a survey, 1 for the jobs themselves.
+        Of the pass: the jobs themselves come last, after the surveys.
     pass_
 
     Raises

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.engine.pickle_once import PickledOnce
-from pipeline.errors import UsageError, failure
+from pipeline.errors import UsageError, VerificationError, failure
 from pipeline.gpu.blocks import BLOCK_BYTES
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.protocol import Source
-from workflows.aggregation import Aggregation
+from workflows.aggregation import Aggregation, Disproved
 
 
 @dataclass(frozen=True)
@@ -32,27 +33,56 @@ class Job:
         survey = self.workflow.survey
         return survey is not None and survey.needed(self.options)
 
+    def prepared(self, dtype: np.dtype[Any]) -> Job:
+        """The job for samples of a dtype."""
+        prepare = self.workflow.prepare
+        return self if prepare is None else Job(*prepare(self.workflow, self.options, dtype.newbyteorder("=")))
+
+    @property
+    def proven(self) -> bool:
+        """Whether a later pass proves what its next survey gives."""
+        survey = self.workflow.survey
+        return survey is not None and survey.proven(self.options)
+
     @property
     def compiled(self) -> bool:
         """Whether compiled kernels do all of its work on a CPU; compiles them."""
-        source = self.workflow.cpu_source
-        return not self.surveyed and source is not None and cxx.library(source) is not None
+        sources = [job.workflow.cpu_source for job in (self, *((self.survey(),) if self.surveyed else ()))]
+        return all(source is not None and cxx.library(source) is not None for source in sources)
 
     def differences(self, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
         """The first entries in which a partial differs from its reference; NaN differs from everything."""
-        if got.shape != expected.shape or got.dtype != expected.dtype:
+        alike = got.shape == expected.shape and got.dtype == expected.dtype
+        if alike and got.dtype.kind in "iu" and got.tobytes() == expected.tobytes():  # nearly always, in a third of
+            return []  # the time
+        if self.workflow.differences is not None:
+            return list(islice(self.workflow.differences(got, expected, self.options), 3))
+        if not alike:
             return [f"expected {expected.shape} of {expected.dtype}, got {got.shape} of {got.dtype}"]
-        if got.dtype.kind in "iu" and got.tobytes() == expected.tobytes():  # nearly always, in a third of the time
-            return []
         places = np.flatnonzero(~(got == expected))
         label = self.workflow.label
         lines = [f"{label(int(i), self.options)}: expected {expected[i]}, got {got[i]}" for i in places[:3]]
         return [*lines, f"{len(places) - 3} more"] if len(places) > 3 else lines
 
+    def compute(self, block: Any, start: int) -> Any:
+        """The partial of a block that begins at index `start`; positions count as those of the job do."""
+        return self.workflow.compute(block, self.options, *self._located(block, start))
+
+    def reference(self, samples: NDArray[Any], start: int) -> NDArray[Any]:
+        """As `compute`, by the reference."""
+        return self.workflow.reference(samples, self.options, *self._located(samples, start))
+
+    def _located(self, block: Any, start: int) -> tuple[range, ...]:
+        return (range(start, start + len(block)),) if self.workflow.located else ()
+
+    def placed(self, partial: Any, start: int) -> Any:
+        """The partial of samples that begin at index `start`, with positions that count from the first of all."""
+        return self.workflow.place(partial, start) if self.workflow.place else partial
+
     def partial_bytes(self, dtype: np.dtype[Any]) -> int:
         """Bytes of a partial of samples of a native dtype; PipelineError if the reference fails on one of them."""
         try:
-            return self.workflow.reference(np.zeros(1, dtype), self.options).nbytes
+            return self.reference(np.zeros(self.workflow.frame(self.options), dtype), 0).nbytes
         except Exception as error:
             raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
 
@@ -65,13 +95,54 @@ class Job:
     def survey(self) -> Job:
         """The job that completes the options."""
         assert self.workflow.survey is not None
-        return Job(self.workflow.survey.workflow, self.options)
+        return Job(self.workflow.survey.next(self.options), self.options)
 
     def resolved(self, partial: NDArray[Any]) -> Job:
-        """The job with its options completed by the survey; ValueError if the survey found nothing to use."""
+        """The job with its options completed by the survey.
+
+        Raises
+        ------
+        UsageError
+            If no options can be made of what the survey gave.
+        VerificationError
+            If it contradicts an earlier survey.
+        """
         assert self.workflow.survey is not None
         survey = self.workflow.survey
-        return Job(self.workflow, survey.resolve(self.options, survey.workflow.finalize(partial, self.options)))
+        try:
+            surveyed = survey.next(self.options).finalize(partial, self.options)
+            return Job(self.workflow, survey.resolve(self.options, surveyed))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        except Disproved as error:
+            raise self._disproved(error) from None
+
+    def finalized(self, partial: NDArray[Any]) -> Any:
+        """The result.
+
+        Raises
+        ------
+        UsageError
+            If the samples, together, are not what the job needs.
+        VerificationError
+            If the partial contradicts what surveys gave.
+        """
+        try:
+            return self.workflow.finalize(partial, self.options)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        except Disproved as error:
+            raise self._disproved(error) from None
+
+    def _disproved(self, error: Disproved) -> VerificationError:
+        return VerificationError(f"{self.workflow.name}: passes over the samples disagree: {error}; there is no "
+                                 "result; run again, and test this machine's memory")  # fmt: skip
+
+
+def surveys_due(jobs: Sequence[Job]) -> list[bool]:
+    """For which jobs a survey runs next: those that are verified have passes of their own, before the others."""
+    verified = [job.surveyed and not job.proven for job in jobs]
+    return verified if any(verified) else [job.surveyed for job in jobs]
 
 
 @dataclass(frozen=True)
@@ -96,6 +167,8 @@ class Pass(PickledOnce):
         How samples are verified beside their read for a GPU.
     run
         Of which run it is: a resumed one has the seed of an earlier one.
+    proven
+        Whether it needs no verification, because a later pass proves what it gives.
     spare_bytes
         That decompressing blocks may take on a GPU.
     """
@@ -108,6 +181,7 @@ class Pass(PickledOnce):
     verify: str = "off"
     run: str = ""
     spare_bytes: int = sys.maxsize
+    proven: bool = False
 
     @property
     def name(self) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.compiled_check import CompiledCheck
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.errors import VerificationError
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.feed import feed
 from pipeline.timeline import Timeline
+from workflows.aggregation import Check
 
 # Samples of every chunk that a compiled check and the reference both count.
 COMPARED = 2**13
@@ -47,14 +48,34 @@ def recompute_part(pass_: Pass, part: Chunk, compared: bool) -> Reference:
     """
     timeline = Timeline(pass_.traced)
     dtype = part.dtype.newbyteorder("=")
-    checks = [job.workflow.check(job.options, dtype) or _ReferenceCheck(job) for job in pass_.jobs]
+    checks = [_check(job, dtype, part.start) for job in pass_.jobs]
     region = _random_region(pass_, part) if compared else Region(0, 0)
     with timeline.measure("verify", part.nbytes):
         some = feed(part, checks, region)
         if compared:
             _compare(pass_, part, region, some)
-        partials = tuple(map(placed, pass_.jobs, (check.partial() for check in checks), repeat(part.start)))
+        partials = tuple(job.placed(check.partial(), part.start)
+                         for job, check in zip(pass_.jobs, checks, strict=True))  # fmt: skip
     return Reference(partials, timeline)
+
+
+def _check(job: Job, dtype: np.dtype[Any], start: int) -> Check:
+    """What recomputes the partial of samples from index `start` on, to which it gets indices from there."""
+    check = job.workflow.check(job.options, dtype) or _ReferenceCheck(job)
+    if not job.workflow.located or (isinstance(check, CompiledCheck) and check.count_from(start)):
+        return check
+    return _FromStart(check, start)
+
+
+class _FromStart:
+    """The check of a job that is located, for samples whose indices count from the start of a part."""
+
+    def __init__(self, check: Check, start: int) -> None:
+        self._check, self._start = check, start
+        self.partial = check.partial
+
+    def add(self, samples: NDArray[Any], first: int) -> None:
+        self._check.add(samples, self._start + first)
 
 
 def compare_with_references(pass_: Pass, part: Chunk) -> None:
@@ -81,15 +102,11 @@ def _compare(pass_: Pass, part: Chunk, region: Region, samples: NDArray[Any]) ->
     for job in pass_.jobs:
         if (check := job.workflow.check(job.options, part.dtype.newbyteorder("="))) is None:
             continue
-        check.add(samples, 0)
-        if details := job.differences(check.partial(), job.workflow.reference(samples, job.options)):
+        start = part.start + region.start if job.workflow.located else 0
+        check.add(samples, start)
+        if details := job.differences(check.partial(), job.reference(samples, start)):
             raise VerificationError(f"{job.workflow.name}: the check and the reference disagree in chunk {part.index} "
                                     f"({part.where(region)}): {'; '.join(details)}; nothing was written")  # fmt: skip
-
-
-def placed(job: Job, partial: Any, start: int) -> Any:
-    """The partial of samples that begin there in the source."""
-    return job.workflow.place(partial, start) if job.workflow.place else partial
 
 
 def combined(jobs: Sequence[Job], partials: Sequence[Sequence[NDArray[Any]]]) -> tuple[NDArray[Any], ...]:
@@ -107,7 +124,7 @@ class _ReferenceCheck:
         self._partial: NDArray[Any] | None = None
 
     def add(self, samples: NDArray[Any], first: int) -> None:
-        partial = placed(self._job, self._job.workflow.reference(samples, self._job.options), first)
+        partial = self._job.placed(self._job.reference(samples, first), first)
         self._partial = partial if self._partial is None else self._job.workflow.combine(self._partial, partial)
 
     def partial(self) -> NDArray[Any]:

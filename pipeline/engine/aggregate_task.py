@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
 from pipeline.engine.aggregate_beside import Beside, checking_beside
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_reference import Reference, placed, recompute_part
+from pipeline.engine.aggregate_reference import Reference, recompute_part
 from pipeline.engine.pace import Check
 from pipeline.errors import PipelineError, failure
 from pipeline.gpu.blocks import device_blocks
@@ -30,6 +30,9 @@ from pipeline.timeline import Timeline
 
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
+
+# Blocks on a CPU hold so many frames of a job whose partials have something of every sample of a frame, in memory.
+FRAMES, GATHERED_BYTES = 2**12, 2**25
 
 # Samples of these to check.
 WARMED_UP = 2**13
@@ -157,10 +160,27 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None
     if pass_.device == "gpu":
         yield from device_blocks(chunk, timeline, pass_.block_bytes, beside, pass_.spare_bytes)
         return
-    for block in read_blocks(chunk, timeline):
+    frame = max(job.workflow.frame(job.options) for job in pass_.jobs)
+    for block in _gathered(read_blocks(chunk, timeline), FRAMES * frame if frame > 1 else 1):
         with timeline.measure("kernel", block.nbytes):
             # Partials are defined on native samples; converting native ones costs nothing.
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
+
+
+def _gathered(blocks: Iterator[NDArray[Any]], samples: int) -> Iterator[NDArray[Any]]:
+    """The blocks, so many joined that they have this number of samples, or `GATHERED_BYTES`."""
+    waiting: list[NDArray[Any]] = []
+    for block in blocks:
+        if not waiting and len(block) >= samples:
+            yield block
+            continue
+        waiting.append(block.copy())
+        most = min(samples, GATHERED_BYTES // block.itemsize)
+        if sum(map(len, waiting)) >= most:
+            yield np.concatenate(waiting)
+            waiting = []
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def warm_up(pass_: Pass, chunk: Chunk) -> None:
@@ -200,8 +220,8 @@ class _Sums:
             region = self._chunk.parts[self._part]
             left = region.start + region.samples - self._start
             inside, block = block[:left], block[left:]
-            of_block = workflow.compute(inside, self._job.options)
-            of_block = placed(self._job, of_block, self._chunk.start + self._start)
+            start = self._chunk.start + self._start
+            of_block = self._job.placed(self._job.compute(inside, start), start)
             if self._start == region.start:
                 self.partials.append(of_block)
             else:

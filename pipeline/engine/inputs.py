@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pipeline.cluster.placement import Placement
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal import Journal
 from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.storage.protocol import Source
@@ -32,11 +33,22 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
     return 0
 
 
-def check_passes(source: Source, surveyed: Sequence[str]) -> None:
+def check_order(name: str, source: Source) -> None:
+    """Refuse a source whose samples do not come in C order."""
+    if source.fortran:
+        raise UsageError(f"{name}: expected arrays in C order, got {source.names[0]} in Fortran order, whose samples "
+                         "come in another one; save it as numpy.ascontiguousarray returns it")  # fmt: skip
+
+
+def check_passes(source: Source, jobs: Sequence[Job]) -> None:
     """Refuse jobs that need a survey pass if the source can be read only once."""
-    if surveyed and source.read_once:
-        raise UsageError(f"{surveyed[0]}: expected a source that can be read twice, since a first pass finds the "
-                         f"range, got {source.names[0]}, which can be read only once; give --range LO HI, or "
+    job = next((job for job in jobs if job.surveyed), None)
+    if job is not None and source.read_once:
+        assert job.workflow.survey is not None
+        advice = job.workflow.survey.instead(job.options)
+        instead = f"{advice}, or " if advice else "give "
+        raise UsageError(f"{job.workflow.name}: expected a source that can be read twice, since a first pass finds "
+                         f"what it needs, got {source.names[0]}, which can be read only once; {instead}"
                          "--spool, which writes it to a temporary file first")  # fmt: skip
 
 

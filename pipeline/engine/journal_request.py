@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import chain
@@ -68,7 +68,8 @@ class Request:
 
     def _inputs(self) -> list[Any]:
         dtypes = [source.dtype.str for source in self.sources]
-        return [dtypes, *([file.path, file.offset] for file in self.files or ())]
+        files = self.files or ()
+        return [dtypes, *([file.path, file.offset, *([file.label] if file.label else [])] for file in files)]
 
     def describe(self) -> str:
         """Jobs and inputs, for a line on a terminal."""
@@ -89,6 +90,8 @@ def _plain(value: Any) -> Any:
         return [value.dtype.str, list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return [[_plain(key), _plain(item)] for key, item in value.items()]
     return value if isinstance(value, str | int | bool | None) else repr(value)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.engine.verdict import Verdict
@@ -47,7 +48,10 @@ class Stages:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished, verified run; `where` it was computed, and which GPUs took part and why, each in one line."""
+    """A finished, verified run; `where` it was computed, and which GPUs took part and why, each in one line.
+
+    `blake3` is the digest of its samples, if it was asked for.
+    """
 
     workflow: Aggregation[Any] | ArrayJob[Any]
     options: Any
@@ -57,3 +61,10 @@ class Outcome:
     stages: Stages
     where: str
     gpus: str = ""
+    blake3: str = ""
+
+
+def with_digest(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """All but the last outcome, which is of a digest, each with that digest."""
+    *others, digest = outcomes
+    return tuple(replace(outcome, blake3=digest.result.blake3) for outcome in others)

@@ -44,6 +44,8 @@ class Work(PickledOnce):
         Bytes per part; None to choose.
     threads
         That compute and check on the CPU; None for one per core.
+    start
+        Index of the first sample of the array, for jobs that are located.
     """
 
     jobs: tuple[Job, ...]
@@ -51,11 +53,17 @@ class Work(PickledOnce):
     seed: int
     part_bytes: int | None = None
     threads: int | None = None
+    start: int = 0
+
+    @property
+    def located(self) -> bool:
+        """Whether a partial depends on where in the source its samples are."""
+        return any(job.workflow.located for job in self.jobs)
 
     @property
     def ordered(self) -> bool:
         """Whether a partial depends on the order of the samples."""
-        return any(job.workflow.place for job in self.jobs)
+        return self.located or any(job.workflow.place for job in self.jobs)
 
 
 @dataclass(frozen=True)
@@ -76,8 +84,7 @@ def merged(work: Work, pieces: Iterable[Covered]) -> Covered:
 def _joined(work: Work, a: Covered, b: Covered) -> Covered:
     partials = []
     for job, first, second in zip(work.jobs, a.partials, b.partials, strict=True):
-        placed = job.workflow.place(second, a.samples) if job.workflow.place else second
-        partials.append(job.workflow.combine(first, placed))
+        partials.append(job.workflow.combine(first, job.placed(second, a.samples)))
     return Covered(tuple(partials), a.samples + b.samples, a.checked + b.checked, a.parts + b.parts)
 
 
@@ -113,7 +120,7 @@ def _part(work: Work, samples: NDArray[Any], start: int, balance: _Balance) -> C
     """Compute and check a part: all of it if there is time, else a random run."""
     verify = work.verify
     began = perf_counter()
-    partials = compute(work, samples)
+    partials = compute(work, samples, start)
     computed = perf_counter()
     if verify == "off":
         return finish(work, partials, len(samples), start, "cpu")
@@ -122,20 +129,20 @@ def _part(work: Work, samples: NDArray[Any], start: int, balance: _Balance) -> C
     else:
         length = max(-(-len(samples) // SAMPLED_SHARE[verify]), LEAST_BYTES[verify] // samples.dtype.itemsize)
         run = random_run(len(samples), length, work.seed, start)
-        of_run = compute(work, samples[run])
-    check = Check(run, of_run, recompute(work, samples[run]))
+        of_run = compute(work, samples[run], start + run.start)
+    check = Check(run, of_run, recompute(work, samples[run], start + run.start))
     covered = finish(work, partials, len(samples), start, "cpu", check)
     balance.computing += computed - began
     balance.checking += perf_counter() - computed
     return covered
 
 
-def compute(work: Work, samples: Any) -> list[Any]:
-    """The partial of each job, where the samples lie."""
-    return [job.workflow.compute(samples, job.options) for job in work.jobs]
+def compute(work: Work, samples: Any, start: int) -> list[Any]:
+    """The partial of each job, where the samples lie, which begin at index `start` of the array."""
+    return [job.compute(samples, work.start + start) for job in work.jobs]
 
 
-def recompute(work: Work, samples: NDArray[Any]) -> list[NDArray[Any]]:
+def recompute(work: Work, samples: NDArray[Any], start: int) -> list[NDArray[Any]]:
     """The partial of each job by its check, or by its reference where there is no compiler.
 
     The first time that options are used, and in a full check, a few samples go through both.
@@ -144,28 +151,35 @@ def recompute(work: Work, samples: NDArray[Any]) -> list[NDArray[Any]]:
     for job in work.jobs:
         check = job.workflow.check(job.options, samples.dtype)
         if check is None:
-            partials.append(job.workflow.reference(samples, job.options))
+            partials.append(job.reference(samples, work.start + start))
             continue
-        if work.verify == "full" or _agreeing.get((id(job.options), samples.dtype.str)) is not job.options:
-            _compare(job, samples[:COMPARED])
-        check.add(samples, 0)
+        first = work.start + start if job.workflow.located else 0
+        if work.verify == "full" or _agreeing.get(_key(job, samples)) is None:
+            _compare(job, samples[:COMPARED], first)
+        check.add(samples, first)
         partials.append(check.partial())
     return partials
 
 
-_agreeing: dict[tuple[int, str], Any] = {}  # options whose check agreed with the reference, by identity and dtype
+# Jobs whose check agreed with the reference. They are held, so that no other object gets an identity of theirs.
+_agreeing: dict[tuple[int, int, str], Job] = {}
 
 
-def _compare(job: Job, samples: NDArray[Any]) -> None:
+def _key(job: Job, samples: NDArray[Any]) -> tuple[int, int, str]:
+    """What tells checks apart: a condition or a calibration makes a workflow of its own."""
+    return id(job.workflow), id(job.options), samples.dtype.str
+
+
+def _compare(job: Job, samples: NDArray[Any], start: int) -> None:
     check = job.workflow.check(job.options, samples.dtype)
     assert check is not None
-    check.add(samples, 0)
-    if details := job.differences(check.partial(), job.workflow.reference(samples, job.options)):
+    check.add(samples, start)
+    if details := job.differences(check.partial(), job.reference(samples, start)):
         raise VerificationError(f"{job.workflow.name}: the check and the reference disagree on {len(samples)} samples "
                                 f"of {NAME}: {'; '.join(details)}; nothing was returned")  # fmt: skip
     if len(_agreeing) >= MOST_COMPARED:
         _agreeing.clear()
-    _agreeing[id(job.options), samples.dtype.str] = job.options
+    _agreeing[_key(job, samples)] = job
 
 
 class Check(NamedTuple):

@@ -33,7 +33,8 @@ def cover_blocks(work: Work, array: Any) -> Covered:
     ----------
     work
     array : dask array of NumPy or CuPy blocks
-        Chunk sizes may be unknown. Where partials hold positions, blocks have to be whole rows: others are rechunked.
+        Chunk sizes may be unknown, unless a job is located. Where partials hold positions, blocks have to be whole
+        rows: others are rechunked.
 
     Raises
     ------
@@ -44,9 +45,9 @@ def cover_blocks(work: Work, array: Any) -> Covered:
 
     check_workers()
     if work.ordered:
-        array = _whole_rows(array)
+        array = _whole_rows(array, work.located)
     name = f"{work.jobs[0].workflow.name}-{uuid4().hex}"
-    cover = partial(_cover_block, replace(work, threads=1), array.dtype)
+    cover = partial(_cover_located if work.located else _cover_block, replace(work, threads=1), array.dtype)
     meta, chunks = np.empty((0,) * array.ndim, object), tuple((1,) * number for number in array.numblocks)
     blocks = array.map_blocks(cover, name=name, dtype=object, meta=meta, chunks=chunks)
     parts = list(blocks.to_delayed().reshape(-1))
@@ -88,14 +89,17 @@ def _client() -> Any:
     return client if hasattr(client, "run_on_scheduler") else None
 
 
-def _whole_rows(array: Any) -> Any:
-    """The array in blocks that follow each other in C order."""
+def _whole_rows(array: Any, located: bool) -> Any:
+    """The array in blocks that follow each other in C order; `located`: whether their sizes have to be known."""
     rest = range(1, array.ndim)
-    if all(array.numblocks[axis] == 1 for axis in rest):
+    if not (located and any(map(math.isnan, array.shape))) and all(array.numblocks[axis] == 1 for axis in rest):
         return array
     if any(map(math.isnan, array.shape)):
-        raise UsageError(f"{NAME}: expected blocks of whole rows, got a dask array of unknown shape cut along several "
-                         "axes; call its compute_chunk_sizes() first")  # fmt: skip
+        why = "known chunk sizes, since a condition or rows depend on where samples are" if located else (
+            "blocks of whole rows")  # fmt: skip
+        raise UsageError(
+            f"{NAME}: expected {why}, got a dask array of unknown shape; call its compute_chunk_sizes() first"
+        )
     return array.rechunk({0: "auto"} | dict.fromkeys(rest, -1))
 
 
@@ -107,6 +111,13 @@ def _cover_block(work: Work, dtype: np.dtype[Any], block: Any) -> NDArray[Any]:
     else:
         got[...] = empty_partials(work, dtype) or _nothing()
     return got
+
+
+def _cover_located(work: Work, dtype: np.dtype[Any], block: Any, block_info: Any = None) -> NDArray[Any]:
+    """Task: as `_cover_block`, for jobs that are located."""
+    info = block_info[0]
+    start = info["array-location"][0][0] * math.prod(info["shape"][1:])
+    return _cover_block(replace(work, start=work.start + start), dtype, block)
 
 
 def _nothing() -> Covered:

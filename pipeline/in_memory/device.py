@@ -67,21 +67,27 @@ def cover_on_gpu(work: Work, array: Any) -> Covered:
 def _cover(work: Work, array: Any) -> Covered:
     where, full = f"GPU {array.device.id}", work.verify == "full"
     step = max(1, (work.part_bytes or (FULL_PART_BYTES if full else PART_BYTES)) // array.dtype.itemsize)
-    parts = parts_on_gpu(array, work.ordered, step)
+    parts = _with_starts(parts_on_gpu(array, work.ordered, step))
     if array.size <= step:
-        return merged(work, (_end(work, _launch(work, part, 0), where) for part in parts))
+        return merged(work, (_end(work, _launch(work, *part), where) for part in parts))
     return merged(work, _in_turn(work, parts, where, threads_for(work.threads) if full else 1))
 
 
-def _in_turn(work: Work, parts: Iterable[Any], where: str, threads: int) -> Iterator[Covered]:
+def _with_starts(parts: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Each part with the index of its first sample."""
+    start = 0
+    for part in parts:
+        yield part, start
+        start += part.size
+
+
+def _in_turn(work: Work, parts: Iterable[tuple[Any, int]], where: str, threads: int) -> Iterator[Covered]:
     """What the parts give; a part is launched before the one before it is checked, on one thread or several."""
     waiting: deque[Future[Covered]] = deque()
-    start = 0
     pool = ThreadPoolExecutor(threads, "check")
     try:
         for part in parts:
-            waiting.append(pool.submit(_end, work, _launch(work, part, start), where))
-            start += part.size
+            waiting.append(pool.submit(_end, work, _launch(work, *part), where))
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
         while waiting:
@@ -102,12 +108,12 @@ def _launch(work: Work, part: Any, start: int) -> _Launched:
     of_run, copied, ready = [], None, None
     if run is not None:
         block = part[run]
-        of_run, copied = _to_host(compute(work, block)), _to_host([block])[0]
+        of_run, copied = _to_host(compute(work, block, start + run.start)), _to_host([block])[0]
         if part.nbytes >= OVERLAPPED_BYTES:
             ready = cupy.cuda.Event(disable_timing=True)
             ready.record()
     whole = run is not None and run.stop - run.start == samples
-    partials = of_run if whole else _to_host(compute(work, part))
+    partials = of_run if whole else _to_host(compute(work, part, start))
     done = cupy.cuda.Event(disable_timing=True)
     done.record()
     return _Launched(start, samples, partials, done, run, of_run, copied, ready)
@@ -118,7 +124,8 @@ def _end(work: Work, launched: _Launched, where: str) -> Covered:
     check = None
     if launched.run is not None and launched.copied is not None:
         (launched.ready or launched.done).synchronize()
-        check = Check(launched.run, launched.of_run, recompute(work, launched.copied))  # while the GPU computes
+        first = launched.start + launched.run.start
+        check = Check(launched.run, launched.of_run, recompute(work, launched.copied, first))  # while the GPU computes
     launched.done.synchronize()
     return finish(work, launched.partials, launched.samples, launched.start, where, check)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, compress
 from typing import Any
 
-from pipeline.engine.aggregate_plan import Job
+from pipeline.engine.aggregate_plan import Job, surveys_due
+from pipeline.engine.preparation import Preparation
 from pipeline.engine.verdict import Verdict, verified
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
@@ -15,7 +19,9 @@ from pipeline.in_memory.array_job import run_array_job
 from pipeline.in_memory.blocks import cover_blocks
 from pipeline.in_memory.device import cover_on_gpu
 from pipeline.in_memory.kinds import CUPY, DASK, NAME, NUMPY, common_kind
+from pipeline.rows import RowsAsked, check_alone, with_rows
 from pipeline.settings import VERIFY
+from pipeline.storage.column import Beside
 from pipeline.storage.memory import check_array
 from pipeline.storage.protocol import Byteorder, Opening
 from workflows.array_job import ArrayJob
@@ -46,6 +52,8 @@ class Asked:
     device: str
     part_bytes: int | None
     of_files: Mapping[str, Any]  # arguments that arrays do not take, by name
+    rows: RowsAsked
+    preparation: Preparation
 
 
 def run_in_memory(jobs: Sequence[tuple[Any, Any]], arrays: Sequence[Any], asked: Asked) -> list[Any]:
@@ -77,6 +85,8 @@ def run_in_memory(jobs: Sequence[tuple[Any, Any]], arrays: Sequence[Any], asked:
     name = ", ".join(workflow.name for workflow, _ in jobs)
     try:
         if isinstance(jobs[0][0], ArrayJob):
+            if asked.rows.any:
+                raise UsageError(f"{name}: expected a job that returns results for rows, got one that writes an array")
             opening = Opening(asked.dtype, asked.byteorder, asked.offset, samples=False)
             return [run_array_job(*jobs[0], kind, arrays, asked.verify, _part_bytes(asked, arrays), opening)]
         empty = all(workflow.empty for workflow, _ in jobs)
@@ -86,12 +96,38 @@ def run_in_memory(jobs: Sequence[tuple[Any, Any]], arrays: Sequence[Any], asked:
             if array is not arrays[0] and array.dtype.newbyteorder("=") != arrays[0].dtype.newbyteorder("="):
                 raise UsageError(f"{NAME}: expected {arrays[0].dtype} as in the first, got {array.dtype}; run them "
                                  "separately")  # fmt: skip
-        aggregations = tuple(Job(workflow, options) for workflow, options in jobs)
+        prepared = asked.preparation.of(arrays[0].dtype, lambda flag: _beside(arrays, flag))
+        aggregations = tuple(
+            prepared.job(Job(workflow, options)).prepared(arrays[0].dtype) for workflow, options in jobs
+        )
+        aggregations = _with_rows(aggregations, asked.rows, arrays)
         return _aggregate(kind, arrays, _work(aggregations, asked, arrays))
     except PipelineError:
         raise
     except Exception as error:
         raise failure(f"{name}: {NAME}", error) from error
+
+
+def _with_rows(jobs: tuple[Job, ...], asked: RowsAsked, arrays: Sequence[Any]) -> tuple[Job, ...]:
+    """The jobs, on every row of the arrays by itself, if rows are asked for."""
+    if not asked.any:
+        check_alone(jobs)
+        return jobs
+    sizes = [None if math.isnan(array.size) else int(array.size) for array in arrays]
+    if None in sizes:
+        raise UsageError(f"{NAME}: expected known chunk sizes for rows, got a dask array of unknown shape; call its "
+                         "compute_chunk_sizes() first")  # fmt: skip
+    shape = tuple(arrays[0].shape) if len(arrays) == 1 else (sum(size for size in sizes if size is not None),)
+    files = [(f"array {number}", size) for number, size in enumerate(sizes)]
+    return tuple(with_rows(jobs, asked.rows(NAME, shape, files), arrays[0].dtype))
+
+
+def _beside(arrays: Sequence[Any], flag: str) -> Beside:
+    """What columns lie beside: the arrays, one after another."""
+    samples = sum(array.size for array in arrays)
+    if math.isnan(samples):
+        raise UsageError(f"{flag}: expected a dask array of known shape; call its compute_chunk_sizes() first")
+    return Beside(tuple(arrays[0].shape) if len(arrays) == 1 else (int(samples),), int(samples))
 
 
 def _check(kind: str, asked: Asked) -> None:
@@ -123,32 +159,32 @@ def _work(jobs: tuple[Job, ...], asked: Asked, arrays: Sequence[Any]) -> Work:
 
 
 def _aggregate(kind: str, arrays: Sequence[Any], work: Work) -> list[Any]:
-    """Survey the arrays if a job asks for it, then compute all jobs in one pass."""
-    surveyed = None
-    if any(job.surveyed for job in work.jobs):
-        first = replace(work, jobs=tuple(job.survey() for job in work.jobs if job.surveyed))
-        surveyed = _one_pass(kind, arrays, first)
+    """Survey the arrays as often as jobs ask for it, then compute all jobs in one pass."""
+    checked = [sys.maxsize] * len(work.jobs)  # samples, in the pass of each job that checked the fewest
+    while any(job.surveyed for job in work.jobs):
+        due = surveys_due(work.jobs)
+        pass_ = replace(work, jobs=tuple(job.survey() for job in compress(work.jobs, due)))
+        proven = next(compress(work.jobs, due)).proven
+        surveyed = _one_pass(kind, arrays, replace(pass_, verify="off") if proven else pass_)
+        checked = [min(least, surveyed.checked) if was and not proven else least
+                   for was, least in zip(due, checked, strict=True)]  # fmt: skip
         partials = iter(surveyed.partials)
-        try:
-            jobs = tuple(job.resolved(next(partials)) if job.surveyed else job for job in work.jobs)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        asked, work = work, replace(work, jobs=jobs)
+        jobs = tuple(job.resolved(next(partials)) if was else job for job, was in zip(work.jobs, due, strict=True))
+        work = replace(work, jobs=jobs)
     covered = _one_pass(kind, arrays, work)
     results = []
-    for number, (job, partial) in enumerate(zip(work.jobs, covered.partials, strict=True)):
-        # A result is as well checked as the less checked one of its passes.
-        checked = covered.checked
-        if surveyed is not None and asked.jobs[number].surveyed:
-            checked = min(checked, surveyed.checked)
-        verdict = Verdict(work.verify, covered.samples, checked, covered.parts, work.seed)
-        results.append(verified(job.workflow.finalize(partial, job.options), verdict))
+    for job, partial, least in zip(work.jobs, covered.partials, checked, strict=True):
+        verdict = Verdict(work.verify, covered.samples, min(least, covered.checked), covered.parts, work.seed)
+        results.append(verified(job.finalized(partial), verdict))
     return results
 
 
 def _one_pass(kind: str, arrays: Sequence[Any], work: Work) -> Covered:
     cover = COVERS[kind]
-    pieces = [cover(work, array) for array in arrays if array.size]
+    starts = [0, *accumulate(array.size for array in arrays)] if work.located else [0] * len(arrays)
+    pieces = [
+        cover(replace(work, start=start), array) for array, start in zip(arrays, starts, strict=False) if array.size
+    ]
     if pieces := [piece for piece in pieces if piece.samples]:
         return pieces[0] if len(pieces) == 1 else merged(work, pieces)
     nothing = empty_partials(work, arrays[0].dtype)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.verdict import Verdict, verdict_lines
 from pipeline.storage.sources import Source
-from workflows.aggregation import Drawn
+from workflows.aggregation import Aggregation, Drawn
+from workflows.rows import RowsOptions
 
 STAGES = ("read", "read+copy", "to device", "kernel", "write", "verify")
 RATED_BYTES = 10**8  # of input: with less, starting a task takes longer than what it does, and rates say nothing
@@ -28,7 +29,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a run; ``result`` is independent of where and in how many chunks it was computed."""
     stages, verdict = outcome.stages, outcome.verdict
     return {
-        "job": {"name": outcome.workflow.name, "options": _plain(outcome.options),
+        "job": {"name": outcome.workflow.name, "options": _plain(outcome.options) | _asked(outcome),
                 "kernel": _kernel(outcome)},
         "input": _described(outcome),
         "result": outcome.result.to_json(),
@@ -52,6 +53,20 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             "versions": versions(),
         },
     }  # fmt: skip
+
+
+def _asked(outcome: Outcome) -> dict[str, Any]:
+    """What was asked for besides the job's own options."""
+    return dict(outcome.workflow.asked) if isinstance(outcome.workflow, Aggregation) else {}
+
+
+def _calibrated(outcome: Outcome) -> list[tuple[str, str]]:
+    """What the numbers of the result are, if not those of the samples."""
+    asked = _asked(outcome)
+    if "transform" not in asked:
+        return []
+    line = f"x * {asked['gain']!r} {'-' if asked['bias'] < 0 else '+'} {abs(asked['bias'])!r}"
+    return [("calibrated", line if asked["transform"] == "none" else f"{asked['transform']}({line})")]
 
 
 def _kernel(outcome: Outcome) -> str | None:
@@ -82,7 +97,8 @@ def panel(outcome: Outcome) -> list[str]:
     """Lines of the result panel."""
     stages = outcome.stages
     title = f"{outcome.workflow.name} of {_named(outcome)}"
-    facts = [*outcome.result.lines(), ("", "")]
+    facts = [*_calibrated(outcome), *outcome.result.lines(), ("", "")]
+    results = len(facts) - 1
     rated, kernel = _input_bytes(outcome) >= RATED_BYTES, _kernel(outcome)
     for stage, _, rate in _rates(outcome) if rated else []:
         how = f" {' and '.join(sorted(stages.transfer_paths))}" if stage == "read+copy" else ""
@@ -92,6 +108,7 @@ def panel(outcome: Outcome) -> list[str]:
     if kernel and not rated:
         facts.append(("kernel", kernel))
     facts += [
+        *((("BLAKE3", f"{outcome.blake3} of all samples"),) if outcome.blake3 else ()),
         ("whole run", f"{f'{_gigabytes(stages.nbytes / stages.wall)}, ' if rated else ''}{stages.wall:.2f} s after "
                       f"{stages.start_up:.2f} s of start-up, on {outcome.where}"),
         *((("", outcome.gpus),) if outcome.gpus else ()),
@@ -108,9 +125,9 @@ def panel(outcome: Outcome) -> list[str]:
     return [
         title,
         "─" * len(title),
-        *lines[: len(outcome.result.lines())],
+        *lines[:results],
         *shape,
-        *lines[len(outcome.result.lines()) + 1 :],
+        *lines[results + 1 :],
     ]
 
 
@@ -166,8 +183,10 @@ def _described(outcome: Outcome) -> Any:
     """Where the data came from: an object for samples, a list of objects for arrays."""
     source = outcome.source
     if isinstance(source, Source):
-        return {"files": list(source.names), **_dtype(source.dtype), "samples": _samples(outcome, source),
-                "bytes": _input_bytes(outcome)}  # fmt: skip
+        samples = _samples(outcome, source)
+        shape = [samples] if source.shape is None else list(source.shape)
+        return {"files": list(source.names), **_dtype(source.dtype), "shape": shape, "samples": samples,
+                "bytes": _input_bytes(outcome)} | ({"blake3": outcome.blake3} if outcome.blake3 else {})  # fmt: skip
     return [
         {"files": list(array.names), **_dtype(array.spec.dtype), "shape": list(array.spec.shape),
          "bytes": array.spec.nbytes}
@@ -205,6 +224,8 @@ def _stated(verdict: Verdict) -> dict[str, Any]:
 
 
 def _plain(options: Any) -> dict[str, Any]:
-    """The options as JSON types."""
+    """The options as JSON types; of jobs on rows also what a row is."""
+    if isinstance(options, RowsOptions):
+        return _plain(options.of(0)) | {"rows": options.described()}
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}

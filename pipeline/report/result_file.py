@@ -9,11 +9,12 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common.private import write_private_file
 from pipeline.errors import PipelineError, UsageError
@@ -21,9 +22,11 @@ from pipeline.storage.atomic_file import Target
 from pipeline.storage.check_place import check_place
 from pipeline.storage.sources import Source
 from pipeline.storage.state import open_state, state_path
-from workflows.aggregation import Drawn, Result
+from workflows.aggregation import Drawn, Mapped, Result
 
 RESULTS = "results"  # in the state folder
+MOST_COLUMNS = 700  # of a heat map: about its pixels
+MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside it
 
 
 def _json(result: Result, file: BinaryIO) -> None:
@@ -44,13 +47,34 @@ def _csv(result: Result, file: BinaryIO) -> None:
 def _png(result: Result, file: BinaryIO) -> None:
     from matplotlib.figure import Figure
 
-    assert isinstance(result, Drawn)
-    values, edges = result.steps()
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     axes = figure.add_subplot()
+    if isinstance(result, Mapped):
+        _heat_map(axes, *result.heat())
+        figure.savefig(file, format="png", dpi=120)
+        return
+    assert isinstance(result, Drawn)
+    values, edges = result.steps()
     axes.stairs(values, edges, fill=True)
-    axes.set(xlabel="sample value", ylabel="samples per bin", xlim=(edges[0], edges[-1]), ylim=(0, None))
+    scale = getattr(result, "scale", "linear")
+    axes.set(xlabel="sample value", ylabel="samples per bin", xscale=scale, xlim=(edges[0], edges[-1]), ylim=(0, None))
+    if scale == "log":
+        for formatted in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            formatted("{x:g}")
     figure.savefig(file, format="png", dpi=120)
+
+
+def _heat_map(axes: Any, values: NDArray[Any], edges: NDArray[Any], what: str, names: Sequence[str]) -> None:
+    """Rows from top to bottom, darker where there is more; of many columns those that share a pixel are added up."""
+    step = -(-values.shape[1] // MOST_COLUMNS)
+    starts = np.arange(0, values.shape[1], step)
+    values = np.add.reduceat(values, starts, axis=1)
+    edges = np.append(edges[starts], edges[-1])
+    drawn = axes.pcolormesh(edges, np.arange(len(values) + 1) - 0.5, values, cmap="Greys", rasterized=True)
+    axes.set(xlabel="sample value", ylabel=what, ylim=(len(values) - 0.5, -0.5))
+    if len(names) <= MOST_NAMES:
+        axes.set_yticks(range(len(names)), [os.path.basename(name)[-MOST_CHARACTERS:] for name in names])
+    axes.figure.colorbar(drawn, label="samples per bin" if step == 1 else f"samples per {step} bins")
 
 
 WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz": _npz, ".csv": _csv, ".png": _png}

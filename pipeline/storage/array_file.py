@@ -44,16 +44,19 @@ class ArrayFile:
         The byte runs of the files.
     fortran
         Whether the first index varies fastest; only for a single file.
+    called
+        What the files are called, if not by their paths.
     """
 
     spec: Spec
     pieces: tuple[Piece, ...]
     fortran: bool = False
+    called: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the files, for messages and reports."""
-        return tuple(piece.path for piece in self.pieces)
+        return self.called or tuple(piece.path for piece in self.pieces)
 
     def run(self, region: Bounds) -> int:
         """Length of a region's contiguous byte runs."""
@@ -89,7 +92,6 @@ class FilledArray(ArrayFile):
     """An array whose regions are filled by an object: in memory, or in a custom format."""
 
     filler: RegionFiller | None = None
-    names: tuple[str, ...] = ()
 
     def run(self, region: Bounds) -> int:
         """0: it has no byte runs."""
@@ -108,7 +110,7 @@ def join(source: Source) -> ArrayFile:
         if source.shape is None or source.regions is None:
             raise UsageError(f"{source.names[0]}: expected an array that is stored in one piece or is in memory, "
                              "got another one; write the array to one .npy file")  # fmt: skip
-        return FilledArray(Spec(source.shape, source.dtype), (), False, source.regions, source.names)
+        return FilledArray(Spec(source.shape, source.dtype), (), False, source.names, source.regions)
     first = source.files[0]
     for file in source.files[1:]:
         if file.shape[1:] != first.shape[1:] or not file.shape or file.fortran or first.fortran:
@@ -119,9 +121,10 @@ def join(source: Source) -> ArrayFile:
     shape = first.shape
     if len(source.files) > 1:
         shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
-    array = ArrayFile(Spec(shape, source.dtype), tuple(file.piece() for file in source.files), first.fortran)
+    pieces = tuple(file.piece() for file in source.files)
+    array = ArrayFile(Spec(shape, source.dtype), pieces, first.fortran, source.names)
     if any(piece.remote for piece in array.pieces):
-        return FilledArray(array.spec, (), False, _Remote(array), source.names)
+        return FilledArray(array.spec, (), False, source.names, _Remote(array))
     return array
 
 

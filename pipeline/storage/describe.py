@@ -13,11 +13,11 @@ import numpy as np
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import whole
-from pipeline.storage.paths import MEMBER, expand, split_member
+from pipeline.storage.list_file import with_lists
+from pipeline.storage.paths import MEMBER, Item, expand, is_stdin, split_item
 from pipeline.storage.protocol import DTYPES, Member, Opening, advice_for, component_of
 from pipeline.storage.raw import RAW, RAW_DTYPE
 from pipeline.storage.sources import format_of, open_one
-from pipeline.storage.stream import STDIN
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Description:
         """A command that reads an array; None if no job for samples can."""
         if problem_of(member):
             return None
-        name = f"{self.path}{MEMBER}{member.name}" if member.name not in ("", ".") else self.path
+        mark = "" if member.name.startswith("[") else MEMBER
+        name = f"{self.path}{mark}{member.name}" if member.name not in ("", ".") else self.path
         flags = f"--dtype {RAW_DTYPE}" if self.format == RAW.name else "--range auto"  # no header: as by default
         assert member.dtype is not None
         flags += "" if component_of(member.dtype) is None else " --part abs"
@@ -65,9 +66,9 @@ def problem_of(member: Member) -> str:
     """Why jobs for samples cannot read an array; empty if they can."""
     if member.problem or member.dtype is None:
         return member.problem or "expected numbers"
-    if member.dtype.name not in DTYPES and component_of(member.dtype) is None:
+    if Opening().counted(member.dtype).name not in DTYPES and component_of(member.dtype) is None:
         return f"expected samples of {', '.join(DTYPES)}, got {member.dtype}; {advice_for(member.dtype)}"
-    return "" if 0 not in member.shape else "expected samples, got none"
+    return ""
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
@@ -97,7 +98,7 @@ def describe(item: str, recursive: bool = False) -> Iterator[Description]:
     Parameters
     ----------
     item
-        A path or pattern, as a job takes it.
+        A path, pattern or list, as a job takes it.
     recursive
         Whether a folder stands for all files below it.
 
@@ -106,30 +107,37 @@ def describe(item: str, recursive: bool = False) -> Iterator[Description]:
     UsageError
         If a file is missing or damaged, or its content is nothing that can be read; PipelineError if it cannot be read.
     """
-    if item == STDIN:
+    if is_stdin(item):
         raise UsageError(f"{item}: expected files, got standard input, which can be read only once; write it to a file")
-    pattern, name = split_member(item)
-    for path in expand(pattern, recursive):
+    for path, name, text in _files(item, recursive):
         opening = Opening(samples=False, member=name)
         format_ = format_of(path, opening)
-        members = [] if format_.members is None else [
+        members = [] if format_.members is None or text is not None else [
             member for member in format_.members(path) if name is None or member.name.strip("/") == name.strip("/")
         ]  # fmt: skip
-        if format_.members is None or (name is not None and not members):  # also says why there is no such member
-            members = [_without_header(path, opening) if format_ is RAW else _opened(path, opening)]
+        if (
+            text is not None or format_.members is None or (name is not None and not members)
+        ):  # also says why there is no such member
+            members = [(_without_header if format_ is RAW else _opened)(path, opening, text)]
         folder = format_.name == "zarr" or os.path.isdir(path)
         yield Description(path, format_.name, None if folder else whole(path).nbytes, tuple(members))
 
 
-def _opened(path: str, opening: Opening) -> Member:
-    source = open_one(path, opening)
-    return Member(opening.member or "", source.dtype, source.shape or (), stored=source.nbytes)
+def _files(item: str, recursive: bool) -> Iterator[Item]:
+    for pattern, name, text in map(split_item, with_lists((item,))):
+        yield from (Item(path, name, text) for path in expand(pattern, recursive))
 
 
-def _without_header(path: str, opening: Opening) -> Member:
+def _opened(path: str, opening: Opening, text: str | None) -> Member:
+    source = open_one(path, opening, text)
+    view = "" if text is None else f"[{text}]"
+    return Member(f"{opening.member or ''}{view}", source.dtype, source.shape or (), stored=source.nbytes)
+
+
+def _without_header(path: str, opening: Opening, text: str | None) -> Member:
     """Raw samples of the default dtype, if there is a whole number of them."""
     nbytes = whole(path).nbytes
     if opening.member is not None or not nbytes or nbytes % np.dtype(RAW_DTYPE).itemsize == 0:
-        return _opened(path, opening)
+        return _opened(path, opening, text)
     return Member("", None, (), problem=f"no header, and no whole number of {RAW_DTYPE}; say what its samples are, for "
                   "example --dtype int16")  # fmt: skip

@@ -22,7 +22,8 @@ from pipeline.storage.remote.address import ObjectIdentity, Url
 class SourceFile:
     """Samples of one file: `nbytes` from `offset`; its identity tells whether it has changed since.
 
-    `shape` comes from the header, or is one-dimensional for a raw file; `fortran`: the first index varies fastest.
+    `shape` comes from the header, or is one-dimensional for a raw file; `fortran`: the first index varies fastest;
+    `label`: what it is called, if not by its path.
     """
 
     path: str
@@ -31,6 +32,7 @@ class SourceFile:
     identity: Identity | ObjectIdentity
     shape: tuple[int, ...] = ()
     fortran: bool = False
+    label: str = ""
 
     def piece(self) -> Piece:
         """The whole file's samples."""
@@ -61,8 +63,8 @@ class Files(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Paths."""
-        return tuple(str(file.path) for file in self.files)
+        """Paths, or what files are called."""
+        return tuple(file.label or str(file.path) for file in self.files)
 
     @property
     def identity(self) -> Hashable:
@@ -73,6 +75,11 @@ class Files(Source):
     def paths(self) -> tuple[str, ...]:
         """Those of this machine."""
         return tuple(file.path for file in self.files if not file.piece().remote)
+
+    @property
+    def fortran(self) -> bool:
+        """Whether the first index varies fastest, of one of them."""
+        return any(file.fortran for file in self.files)
 
     def pieces(self) -> Iterator[AnyPiece]:
         """One for each file."""

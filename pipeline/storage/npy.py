@@ -28,6 +28,7 @@ def open_npy(path: str, opening: Opening) -> Files:
         except (ValueError, OSError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"{path}: expected a .npy header, got {reason}; is the file complete?") from None
+    dtype = opening.counted(dtype)
     opening.check(path, dtype, shape)
     nbytes = math.prod(shape) * dtype.itemsize
     if identity.size - offset != nbytes:

@@ -5,8 +5,9 @@ Each read is checked: a run of its samples is also computed in another way, in N
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,7 @@ class PartSource(Source):
 
     whole: Source
     part: Part
+    lengths: tuple[int, ...] | None = None  # the shape, if it is another one than that of the source
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
@@ -200,7 +202,7 @@ class PartSource(Source):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Of the samples."""
-        return self.whole.shape
+        return self.whole.shape if self.lengths is None else self.lengths
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -218,9 +220,15 @@ class PartSource(Source):
         return self.whole.identity, self.part
 
     @property
+    def fortran(self) -> bool:
+        """Of the source."""
+        return self.whole.fortran
+
+    @property
     def regions(self) -> RegionFiller | None:
         """Of byte runs."""
-        return _Regions(join(self.whole), self.part) if isinstance(self.whole, Files) else None
+        readable = isinstance(self.whole, Files) or self.whole.regions is not None
+        return _Regions(join(self.whole), self.part) if readable else None
 
     def check_unchanged(self) -> None:
         """Of the source."""
@@ -238,3 +246,19 @@ class PartSource(Source):
             else:
                 name = piece.path if isinstance(piece, Piece) else piece.name
                 yield FilledPiece(_Taken(piece, stored, self.part), 0, samples, itemsize, name)
+
+
+def joined_parts(sources: Sequence[Source]) -> list[Source]:
+    """The same sources, or one if they are files that can be one array, concatenated along its first axis.
+
+    Raises
+    ------
+    UsageError
+        If byte runs of one dtype do not have rows of one length.
+    """
+    parts = [source for source in sources if isinstance(source, PartSource)]
+    wholes = [part.whole for part in parts if isinstance(part.whole, Files)]
+    if len(sources) < 2 or len(wholes) < len(sources) or any(whole.dtype != wholes[0].dtype for whole in wholes):
+        return list(sources)
+    files = Files(tuple(chain.from_iterable(whole.files for whole in wholes)), wholes[0].dtype)
+    return [PartSource(files, parts[0].part, join(files).spec.shape)]

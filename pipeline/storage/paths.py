@@ -1,17 +1,25 @@
-"""From what the user names to files: patterns, folders with all files below them, and members after ``::``."""
+"""From what the user names to files: patterns, folders with all files below them, members, and slices."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.formats.table import DATA, META, is_store
 from pipeline.storage.remote.address import is_url, split_url
+from pipeline.storage.view import parse, split_brackets
 
 MEMBER = "::"  # between a file and a member of it
+STDIN = "-"  # standard input
+
+
+def is_stdin(item: str) -> bool:
+    """Whether an input is standard input, or an array or a slice of it."""
+    name, text = split_brackets(item)
+    return (name if text is not None and parse(text) is not None else item).partition(MEMBER)[0] == STDIN
 
 
 def split_member(item: str) -> tuple[str, str | None]:
@@ -22,6 +30,55 @@ def split_member(item: str) -> tuple[str, str | None]:
         return item, None
     path, _, member = item.partition(MEMBER)
     return path, member
+
+
+class Item(NamedTuple):
+    """What the user names: a path, pattern or address, the member of each file, and the text of a slice of it."""
+
+    pattern: str
+    member: str | None
+    slice: str | None = None
+
+
+def split_item(item: str) -> Item:
+    """An input in its parts. Brackets at its end are a slice if something has the name before them, or matches it.
+
+    Raises
+    ------
+    UsageError
+        If there is something else than a slice between brackets after the name of a file.
+    """
+    name, text = split_brackets(item)
+    if text is None or (not is_url(item) and ("\0" in item or os.path.lexists(item))):
+        return Item(*split_member(item))
+    pattern, member = split_member(name)
+    fits = parse(text) is not None
+    if member is not None:
+        return Item(pattern, member, text) if fits else Item(*split_member(item))
+    if is_url(item):
+        there = fits and "/" in name.partition("://")[2] and _is_remote(name)
+    else:
+        there = os.path.lexists(name) or (glob.has_magic(name) and any(glob.iglob(name, recursive=True)))
+        if there and not fits:
+            if not glob.glob(item, recursive=True):
+                raise not_a_slice(name, text)
+            there = False
+    return Item(pattern, None, text) if there else Item(item, None)
+
+
+def _is_remote(name: str) -> bool:
+    """Whether an address is that of an object or a pattern; nobody else's brackets end that of a web server."""
+    from pipeline.storage.remote.address import address
+    from pipeline.storage.remote.patterns import is_there
+
+    url = address(name)
+    return url.web or is_there(url)
+
+
+def not_a_slice(name: str, text: str) -> UsageError:
+    """The error for brackets with something else in them."""
+    return UsageError(f"{name}[{text}]: expected a slice like [1000:5000], [:, 3] or [::10], got [{text}]; between the "
+                      "commas is an index, start:stop:step, or ... for all other axes")  # fmt: skip
 
 
 def expand(pattern: str, recursive: bool = False) -> list[str]:

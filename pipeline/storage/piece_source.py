@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from pipeline.errors import PipelineError
 from pipeline.storage.pieces import AnyPiece, Piece, as_read
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import Source
+
+if TYPE_CHECKING:  # files without chunks do without it
+    from pipeline.storage.formats.chunked import Chunked
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class PieceSource(Source):
         Every file that is read, whole.
     absent
         Files that were missing, where that means something.
+    chunked
+        Reads any elements from the chunks that have them; None if the pieces do.
     """
 
     name: str
@@ -40,6 +45,7 @@ class PieceSource(Source):
     parts: tuple[AnyPiece, ...]
     files: tuple[Piece, ...]
     absent: tuple[str, ...] = ()
+    chunked: Chunked | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import groupby
 from typing import BinaryIO
@@ -16,6 +16,7 @@ from pipeline.storage.pieces import Piece
 from pipeline.storage.remote.address import ObjectIdentity
 from pipeline.storage.remote.ahead import read_ahead
 
+RUN_BYTES, GAP_BYTES = 2**21, 2**14  # of stored blocks that are read at once, and of what may lie between two
 KEPT_OPEN = 8  # files kept open by a task, which may read thousands
 
 Opened = Callable[[Piece], AbstractContextManager[int]]
@@ -85,12 +86,28 @@ def stored_bytes(pieces: Iterable[Piece]) -> Iterator[memoryview]:
         if path is None:
             yield from read_ahead(some)
             continue
-        first, *others = some
-        with open_planned(first) as fd:
-            for piece in (first, *others):
-                stored = np.empty(piece.nbytes, np.uint8).data
-                fill(fd, stored, piece, 0)
-                yield stored
+        every = list(some)
+        with open_planned(every[0]) as fd:
+            for near in _near(every):
+                begin = near[0].offset
+                run = near[0].cut(0, near[-1].offset + near[-1].nbytes - begin)
+                stored = np.empty(run.nbytes, np.uint8).data
+                fill(fd, stored, run, 0)
+                for piece in near:
+                    yield stored[piece.offset - begin : piece.offset - begin + piece.nbytes]
+
+
+def _near(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that are read at once, since each call waits for the GIL on return: they lie close, one after another."""
+    near: list[Piece] = []
+    for piece in pieces:
+        if near:
+            end = near[-1].offset + near[-1].nbytes
+            if not (0 <= piece.offset - end <= GAP_BYTES and piece.offset + piece.nbytes - near[0].offset <= RUN_BYTES):
+                yield near
+                near = []
+        near.append(piece)
+    yield near
 
 
 @contextmanager

@@ -120,6 +120,11 @@ class Source(ABC):
     def regions(self) -> RegionFiller | None:
         return None
 
+    @property
+    def fortran(self) -> bool:
+        """Whether its samples count as they are stored, the first index varying fastest, and not in C order."""
+        return False
+
     def check_unchanged(self) -> None:  # noqa: B027, a source without files has nothing to look at
         """Raise PipelineError if a change since it was planned can be detected; called at the end of a run."""
 
@@ -161,6 +166,10 @@ class Opening:
     member: str | None = None
     part: Part | None = None
 
+    def counted(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Dtype as which the samples of one count: bool, which has a byte of 0 or 1 each, as uint8."""
+        return np.dtype(np.uint8) if self.samples and dtype == np.bool_ else dtype
+
     def takes(self, dtype: np.dtype[Any]) -> bool:
         """Whether the job accepts a dtype."""
         if self.part is not None:
@@ -181,8 +190,8 @@ class Opening:
         if not self.takes(dtype):
             what = "Python objects, which are never unpickled" if dtype.hasobject else str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected samples of {', '.join(DTYPES)}, got {what}; {advice_for(dtype)}")
-        if shape is not None and not math.prod(shape) and self.samples and not self.empty:
-            raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
+        if shape is not None:
+            self.check_length(name, shape)
         if self.dtype in PACKED or (self.dtype is not None and np.dtype(self.dtype) != dtype.newbyteorder("=")):
             got = str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected {self.dtype} as --dtype says, got {got}; leave --dtype out")
@@ -190,6 +199,11 @@ class Opening:
             got = str(dtype)[:MOST_SHOWN]
             raise UsageError(f"{name}: expected {self.byteorder} endian as --byteorder says, got {got}; leave "
                              "--byteorder out")  # fmt: skip
+
+    def check_length(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise UsageError if there are no samples where some are required."""
+        if not math.prod(shape) and self.samples and not self.empty:
+            raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
 
     def check_part(self, name: str, dtype: np.dtype[Any]) -> None:
         """Refuse real samples of which a part is asked for, and complex ones of which none is where it is needed.

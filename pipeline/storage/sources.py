@@ -16,16 +16,17 @@ from pipeline.process.beat import STALL_SECONDS
 from pipeline.storage.alike import check_dtypes
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.table import LATE
+from pipeline.storage.list_file import with_lists
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
 from pipeline.storage.packed import Packing
-from pipeline.storage.paths import expand, split_member
+from pipeline.storage.paths import MEMBER, STDIN, expand, is_stdin, split_item
 from pipeline.storage.pieces import AnyPiece
 from pipeline.storage.protocol import BYTEORDERS, DTYPES, NAMES, PACKED, PARTS, Byteorder, Format, Opening, Part, Source
 from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
 from pipeline.storage.remote.address import HIDDEN, Url
 from pipeline.storage.stream import NAME as STREAM
-from pipeline.storage.stream import STDIN, Stream, StreamSource, open_npy_stream
+from pipeline.storage.stream import Stream, StreamSource, open_npy_stream
 
 __all__ = [
     "BYTEORDERS", "DTYPES", "FORMATS", "NAMES", "PACKED", "PARTS", "RAW_DTYPE", "Byteorder", "Files", "Format",
@@ -116,7 +117,8 @@ def open_source(
     Parameters
     ----------
     inputs
-        Paths, glob patterns, whose matches are sorted, URLs, ``-`` for standard input, or arrays in memory.
+        Paths, glob patterns, whose matches are sorted, URLs, each with a member after ``::`` and a slice like
+        ``[1000:5000]`` or without; ``@FILE`` for the names in a file, ``-`` for standard input, or arrays in memory.
     dtype, byteorder, offset
         For raw files: a name in `DTYPES` (default int32) or `PACKED`, little (default) or big, bytes to skip (default
         0). Other formats have their own; a value that disagrees is an error.
@@ -149,19 +151,27 @@ def open_source(
         raise UsageError(f"--part: expected one of {', '.join(PARTS)}, got {part!r}")
     opening = Opening(dtype, byteorder, offset, samples, empty, part=part)
     sources: list[Source] = []
-    for item in inputs:
+    for item in with_lists(inputs):
         if isinstance(item, np.ndarray):
             if part is not None:
                 raise UsageError("part: expected none with an array in memory; pass the part of it instead")
             sources.append(ArraySource.of(item, opening))
-        elif item == STDIN:
+        elif is_stdin(item):
+            if item != STDIN:
+                raise UsageError(f"{item}: expected a file, got {STREAM}, which is read in order; write it to a file "
+                                 "first, as --spool does")  # fmt: skip
             if any(isinstance(source, StreamSource) for source in sources):
                 raise UsageError(f"{STDIN}: expected {STREAM} once, got it twice; name it once")
             sources.append(open_stdin(opening, stall_seconds))
         else:
-            path, member = split_member(item)
-            sources += (open_one(path, replace(opening, member=member)) for path in expand(path, recursive))
+            pattern, member, text = split_item(item)
+            named = replace(opening, member=member)
+            sources += (open_one(path, named, text) for path in expand(pattern, recursive))
     check_dtypes(sources)
+    if part is not None and not samples:
+        from pipeline.storage.parts import joined_parts
+
+        sources = joined_parts(sources)
     return _joined(sources)
 
 
@@ -174,9 +184,13 @@ def _joined(sources: Sequence[Source]) -> Source:
     return Joined(tuple(sources))
 
 
-def open_one(path: str, opening: Opening) -> Source:
-    """One file as a source; errors as of `open_source`."""
+def open_one(path: str, opening: Opening, text: str | None = None) -> Source:
+    """One file, or a slice of it, as a source; errors as of `open_source`."""
     format_ = format_of(path, opening)
+    if text is not None and opening.member is not None and format_.members is not None:
+        whole = f"{opening.member}[{text}]"  # a member may be called so
+        if any(member.name.strip("/") == whole.strip("/") for member in format_.members(path)):
+            opening, text = replace(opening, member=whole), None
     if opening.member is not None and format_.members is None:
         raise UsageError(f"{path}: expected a file of several arrays before ::{opening.member}, got {format_.name}; "
                          "leave the :: out")  # fmt: skip
@@ -184,6 +198,10 @@ def open_one(path: str, opening: Opening) -> Source:
         raise UsageError(f"{path}: expected a format that is read at a URL, got {format_.name}; copy it to a file")
     source = format_.open(path, opening)
     opening.check_part(path, source.dtype)  # raw samples have nothing else that does
+    if text is not None:
+        from pipeline.storage.sliced import sliced
+
+        source = sliced(source, path if opening.member is None else f"{path}{MEMBER}{opening.member}", text, opening)
     if opening.part is None:
         return source
     from pipeline.storage.parts import PartSource

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,15 +12,35 @@ from kernels.common.private import temporary_folder
 from pipeline.errors import PipelineError, UsageError
 from pipeline.process import supervisor
 from pipeline.process.signals import held
-from pipeline.storage.paths import MEMBER
-from pipeline.storage.stream import NAME, STDIN, Stream
+from pipeline.storage.files import Files
+from pipeline.storage.parts import PartSource
+from pipeline.storage.paths import STDIN, is_stdin
+from pipeline.storage.piece_source import PieceSource
+from pipeline.storage.sliced import ViewSource
+from pipeline.storage.sources import Joined, Source
+from pipeline.storage.stream import NAME, Stream
 
 FILE = "standard-input"
 BLOCK_BYTES = 2**22
 
 
+def called(source: Source, path: str) -> Source:
+    """The source, in which a path is called standard input."""
+    if isinstance(source, Joined):
+        return Joined(tuple(called(one, path) for one in source.sources))
+    if isinstance(source, Files):
+        names = (name.replace(path, NAME) for name in source.names)
+        files = zip(source.files, names, strict=True)
+        return replace(source, files=tuple(replace(file, label=name) for file, name in files))
+    if isinstance(source, PieceSource | ViewSource):
+        return replace(source, name=source.name.replace(path, NAME))
+    if isinstance(source, PartSource):
+        return replace(source, whole=called(source.whole, path))
+    return source
+
+
 @contextmanager
-def spooled(files: Sequence[str], seconds: float) -> Iterator[Sequence[str]]:
+def spooled(files: Sequence[str], seconds: float) -> Iterator[tuple[Sequence[str], str]]:
     """Write standard input to a file in a scratch folder.
 
     Parameters
@@ -31,16 +52,16 @@ def spooled(files: Sequence[str], seconds: float) -> Iterator[Sequence[str]]:
 
     Yields
     ------
-    The files, that one in its place.
+    The files, that one in its place; its path, empty if there is none.
 
     Raises
     ------
     UsageError
         If it is empty or named twice; PipelineError if it cannot be read, or there is no space for it.
     """
-    named = [item.partition(MEMBER)[0] == STDIN for item in files]
+    named = [is_stdin(item) for item in files]
     if not any(named):
-        yield files
+        yield files, ""
         return
     if sum(named) > 1:
         raise UsageError(f"{STDIN}: expected {NAME} once, got it twice; name it once")
@@ -62,4 +83,9 @@ def spooled(files: Sequence[str], seconds: float) -> Iterator[Sequence[str]]:
                                 f"{stream.done} bytes; name another folder with TMPDIR") from None  # fmt: skip
         if not stream.done:
             raise UsageError(f"{NAME}: expected samples, got 0 bytes; did its writer fail?")
-        yield [f"{path}{item.removeprefix(STDIN)}" if its else item for item, its in zip(files, named, strict=True)]
+        given = [f"{path}{item.removeprefix(STDIN)}" if its else item for item, its in zip(files, named, strict=True)]
+        try:
+            yield given, str(path)
+        except PipelineError as error:
+            error.args = tuple(str(text).replace(str(path), NAME) for text in error.args)
+            raise

@@ -25,7 +25,6 @@ from pipeline.storage.pieces import FilledPiece
 from pipeline.storage.protocol import Opening, Source
 from workflows.npy_header import read_header
 
-STDIN = "-"  # on the command line
 NAME = "standard input"
 BLOCK_BYTES = 2**20  # also asked for as the capacity of the pipe, which is 64 KiB otherwise
 TICK_SECONDS = 1.0  # longer between two looks: this process was suspended, and that counts for nobody
@@ -196,5 +195,6 @@ def open_npy_stream(stream: Stream, opening: Opening) -> StreamSource:
         shape, _, dtype, _ = read_header(cast(BinaryIO, stream))
     except ValueError as error:
         raise UsageError(f"{NAME}: expected a .npy header, got {error}; did its writer fail?") from None
+    dtype = opening.counted(dtype)
     opening.check(NAME, dtype, shape)
     return StreamSource(stream, dtype, expected=math.prod(shape) * dtype.itemsize)

@@ -66,6 +66,7 @@ ENTRIES = {
         },
     ),
     "formats": Entry("any", {"mebibytes": 16, "repeats": 1, "whole": 16}),
+    "questions": Entry("cpu", {"gib": 2**-8, "repeats": 1}),
     "growth": Entry("any", {"sizes": (2**16, 2**14), "most": 2**15}),
     "planted_errors": Entry("any", {"scenarios": 12, "trials": 3, "processes": 1}),
     "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so no test can run it

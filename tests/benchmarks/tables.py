@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import arrays, error_tables, formats, matmul_tables, planted_errors, verified_rates
+from tests.benchmarks import questions as question_tables
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
@@ -186,6 +187,12 @@ def stored(machine: str) -> str:
     return f"{text}\n\n{formats.described_commands(commands)}" if commands else text
 
 
+def questions() -> str:
+    """Whole commands that answer questions about one file, beside other libraries'."""
+    path = RESULTS / f"questions_{CORES}.json"
+    return question_tables.described(read(path.name)) if path.exists() else "Not measured yet."
+
+
 GENERAL = ("environment", "harness", "seed", "trials", "seconds", "failures", "rate of failures below")
 
 
@@ -205,7 +212,7 @@ def chaos() -> str:
 
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
-    DOCS / "performance.md": {"speed": speed},
+    DOCS / "performance.md": {"speed": speed, "questions": questions},
     DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
     DOCS / "studies.md": {"conclusions": conclusions},

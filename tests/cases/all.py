@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from tests.cases.case import Case
 from tests.cases.decode_small import decode_cases
+from tests.cases.digest_small import digest_cases
 from tests.cases.histogram_small import histogram_cases, ladder_cases
 from tests.cases.map_small import elementwise_cases
 from tests.cases.matmul import residue_cases
 from tests.cases.matmul_rare import rare_cases
 from tests.cases.matmul_small import small_cases, small_k_cases
+from tests.cases.powers_small import powers_cases
+from tests.cases.quantile_small import quantile_cases
 from tests.cases.reduce_small import exact_cases
 from tests.cases.stencil_small import window_cases
 from tests.cases.study_small import (
@@ -24,7 +27,8 @@ from tests.cases.transpose_small import copy_rows_cases, transpose_cases, unalig
 GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
     matmul_cases, elementwise_cases, limits_cases, failure_cases, architecture_cases,
-    exact_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases, decode_cases,
+    exact_cases, powers_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases, decode_cases,
+    quantile_cases, digest_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.cases.cpp_digest import check_digest
 from tests.cases.cpp_histogram import check_added_counts
 from tests.cases.cpp_matmul import check_product_residues, check_product_rounding, check_product_sums
+from tests.cases.cpp_quantile import check_counts_of_keys
 from tests.cases.cpp_transpose import check_transpose, check_transposed
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
@@ -274,21 +276,18 @@ def check_map() -> int:
     return compared
 
 
+def check_quantile() -> int:
+    """Counts of keys against NumPy's; returns the number of comparisons."""
+    return check_counts_of_keys(SIZES)
+
+
 CHECKS = {
-    "histogram": check_histogram,
-    "counts": check_counts,
-    "reduce": check_reduce,
-    "moments": check_moments,
-    "transpose": check_transpose,
-    "transposed": check_transposed,
-    "stencil": check_stencil,
-    "sums": check_sums,
-    "scattered": check_scattered,
-    "map": check_map,
-    "product sums": check_product_sums,
-    "product residues": check_product_residues,
-    "product rounding": check_product_rounding,
-}
+    "histogram": check_histogram, "counts": check_counts, "reduce": check_reduce, "moments": check_moments,
+    "quantile": check_quantile, "transpose": check_transpose, "transposed": check_transposed,
+    "stencil": check_stencil, "sums": check_sums, "scattered": check_scattered, "map": check_map,
+    "product sums": check_product_sums, "product residues": check_product_residues,
+    "product rounding": check_product_rounding, "digest": check_digest,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

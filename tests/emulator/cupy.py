@@ -18,10 +18,11 @@ from tests.emulator.device import HOST, LIMITS
 MATH_MODES: list[int] = []  # that cuBLAS was set to
 MEMORY = 2**30  # bytes of the device
 # NumPy functions whose result becomes a device array, and names that are the same in both.
-MAKERS = "arange ascontiguousarray concatenate full linspace ones stack tile where"
+MAKERS = "arange ascontiguousarray concatenate flatnonzero full linspace ones stack tile where"
 SAME = """
     bool_ float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 inf nan dtype
-    isfinite isnan matmul maximum minimum
+    absolute add copysign divide equal greater greater_equal isfinite isnan less less_equal logical_and logical_not
+    logical_or matmul maximum minimum multiply negative not_equal rint sqrt square subtract
 """
 # Cached functions of wrappers, by module; not imported, so that one family's tests do not depend on the others.
 CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}

@@ -41,6 +41,29 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "tried with all sums: the residue is another one, or the same, of eight bits",
     ("matmul/small.cu", "multiply_small", "own >= rows"): "a warp without rows only multiplies zeros",
     ("matmul/small_k.cu", "multiply_small_k", "round + 1"): "there are two slots: it is the same one",
+    ("quantile/gpu.cu", "count_slots", "slots + first"): "no sample is counted beyond the last counter",
+    ("quantile/gpu.cu", "quantile_cells", "half the width: cell += firsts[cell + half] <= key ? half : 0"):
+        "there are fewer than 2^16 cells",
+    ("quantile/cpu_keys.hpp", "of", "((size ^ minus) - minus) - HALF"): "modulo 2^bits half is its own opposite",
+    ("quantile/cpu_keys.hpp", "in_pieces", "n"): "one more piece, without samples",
+    ("quantile/cpu_keys.hpp", "in_pieces", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
+    ("quantile/cpu.cpp", "operator()", "half the width: cell += firsts[cell + half] <= key ? half : 0"):
+        "there are fewer than 2^16 cells",
+    ("quantile/cpu.cpp", "add", "length"): "one more group, without samples",
+    ("quantile/cpu.cpp", "add", "length - start <= GROUP ? length : start + GRO"): "of equal numbers either will do",
+    ("quantile/cpu.cpp", "add", "inside"): "one more slot, which is not counted",
+    ("quantile/cpu.cpp", "gather", "n"): "one more key, behind those that are returned",
+    ("quantile/cpu.cpp", "gather", "half the width: number += n"): "a block gathers fewer than 2^16 keys",
+    ("quantile/cpu.cpp", "in_cells", "cells.number > FEW_CELLS"): "either way counts the same",
+    ("quantile/cpu.cpp", "in_cells", "cells.number >= FEW_CELLS"): "either way counts the same",
+    ("quantile/cpu.cpp", "around_few", "half the width: nan += keys[i] == static_cast<Key>(~Key(0))"):
+        "a piece has 1024 samples",
+    ("quantile/cpu.cpp", "around_many",
+     "half the width: upto[i] += half & -static_cast<u32>(keys_of[upto[i] + half -"): "there are fewer than 2^15 keys",
+    ("quantile/cpu.cpp", "around_many", "half the width: upto[i] += keys_of[upto[i]] <= keys[i]"):
+        "there are fewer than 2^15 keys",
+    ("quantile/cpu.cpp", "around_many", "half the width: slots[i] += keys[i] == static_cast<Key>(~Key(0))"):
+        "there are fewer than 2^15 keys",
     ("reduce/cpu_float.hpp", "scan", "less <= smallest ? less : smallest"): "of equal numbers either will do",
     ("reduce/cpu_float.hpp", "scale_down", "samples[i] >= 0 ? POSITIVE : NEGATIVE"): "an infinity is no zero",
     ("reduce/cpu_float.hpp", "reduce_halves", "n"): "one more block, without samples",
@@ -119,6 +142,8 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
 FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("quantile/gpu.cu", "count", "next != slot"): "equal neighbours are added one by one",
+    ("quantile/gpu.cu", "quantile_cells", "K(key - first) > reach"): "the cell that is looked up does not have the key",
     ("histogram/cpu.cpp", "operator()", "cast<double>(sample) * scale - offset"):
         "`holds` sees that the line is none: a search finds the same",
     ("histogram/cpu.cpp", "operator()", "static_cast<double>(sample) * (scale + 1) + offset"):
@@ -133,6 +158,8 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "holds", "last + 1"): "a search instead finds the same",
     ("histogram/locate.cuh", "operator()", "entry < CROWDED"): "the threshold after the cell is not passed",
     ("matmul/chinese_remainder.cuh", "store_four", "element + 4 > size"): "one after another",
+    ("reduce/gpu_powers.cu", "add", "u32(number.place - base) > u32(Type::SPAN)"):
+        "a window that moves for every sample holds it, too",
     ("reduce/minmax.cuh", "rest", "__any_sync(ALL_LANES, valid && (upper(low) <= below || upper(high) >= above))"):
         "no sample of the tile is better: an update changes nothing",
     ("matmul/chinese_remainder.cuh", "constexpr", "lowest > F::LEAST"): "the slower way rounds the same",
@@ -217,5 +244,6 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
+    ("quantile/gpu", "common/stream.cuh", "scan_samples"),  # loads a tile ahead nowhere; histogram/gpu.cu does
     ("study/roofline", "common/stream.cuh", "scan_samples"),  # nothing is kept of what is only read
 }

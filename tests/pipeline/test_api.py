@@ -33,7 +33,9 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def clipping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflows.WORKFLOWS", dict(WORKFLOWS))
-    monkeypatch.setattr("pipeline.api.WORKFLOWS", dict(WORKFLOWS))
+    own = dict(WORKFLOWS)
+    for module in ("api", "arguments"):
+        monkeypatch.setattr(f"pipeline.{module}.WORKFLOWS", own)
     runpy.run_path(str(EXAMPLE))
 
 
@@ -60,7 +62,7 @@ def test_several_jobs(data: Path) -> None:
         ([], {}, "expected several jobs that return what they found, got none"),
         ([("histogram", {}), ("transpose", {})], {}, "that return what they found, got histogram, transpose"),
         ([("histogram", {})], {"bins": 5}, "expected the options of each of several jobs beside its name, got bins"),
-        ([("histogram", {"bin": 5})], {}, "histogram: expected options out of bins, range, edges, got 'bin'"),
+        ([("histogram", {"bin": 5})], {}, "histogram: expected options out of bins, range, edges, scale, got 'bin'"),
         ([("histogramm", {})], {}, "expected a job out of histogram, .*, got 'histogramm'"),
         ([("histogram", {}), ("reduce", {})], {"output": "x.npy"}, "histogram, reduce: expected no output="),
     ):
@@ -81,7 +83,7 @@ def test_array_job(data: Path, tmp_path: Path) -> None:
 def test_wrong_calls(data: Path) -> None:
     for arguments, options, message in (
         (("histogramm", data), {}, "expected a job out of histogram, .*, got 'histogramm'"),
-        (("histogram", data), {"bin": 5}, "histogram: expected options out of bins, range, edges, got 'bin'"),
+        (("histogram", data), {"bin": 5}, "histogram: expected options out of bins, range, edges, scale, got 'bin'"),
         (("histogram", data), {"bins": 0}, "histogram: --bins: expected 1 to 1048576, got 0"),
         (("histogram", data), {"output": "x.json"}, "histogram: expected no output="),
         (("histogram", data), {"device": "gpu", "scheduler": None}, "expected a GPU"),
@@ -93,12 +95,21 @@ def test_wrong_calls(data: Path) -> None:
         (("reduce", data), {"op": ["sum"]}, r"reduce: op: expected text, got \['sum'\]; write the names with commas"),
         (("reduce", data), {"ddof": 1.5}, r"^reduce: ddof: expected an integer, got 1\.5$"),
         (("reduce", data), {"ddof": True}, r"^reduce: ddof: expected an integer, got True$"),
-        (("histogram", data), {"bins": True}, r"^histogram: bins: expected an integer, got True; no rule chooses"),
-        (("histogram", data), {"bins": "auto"}, r"^histogram: bins: expected an integer, got 'auto'; no rule chooses"),
+        (
+            ("histogram", data),
+            {"bins": True},
+            r"^histogram: --bins: expected 1 to 1048576 or one .*, got True$",
+        ),
+        (("histogram", data), {"bins": "best"}, r"^histogram: --bins: expected 1 to 1048576 or one .*, got 'best'$"),
+        (
+            ("histogram", data),
+            {"bins": 2.0},
+            r"^histogram: --bins: expected 1 to 1048576 or one .*, got 2\.0$",
+        ),
         (
             ("histogram", data),
             {"bins": np.arange(3)},
-            r"bins: expected an integer, got ndarray; .*, edges= uneven bins$",
+            r"bins: expected 1 to 1048576 or one of auto, .*, got array\(\[0, 1, 2\]\)$",
         ),
         (("histogram", data), {"range": 3}, r"^histogram: --range: expected LO HI or auto, got 3$"),
         (("histogram", data), {"range": (1, 2, 3)}, r"^histogram: --range: expected LO HI or auto, got \(1, 2, 3\)$"),

@@ -44,13 +44,20 @@ PAIRS = {
         COMMON,
     ),
     "reduce": Pair(
-        ("reduce.cpu", "reduce.gpu"),
-        ("reduce.check",),
+        ("reduce.cpu", "reduce.gpu", "reduce.cpu_powers", "reduce.gpu_powers"),
+        ("reduce.check", "reduce.check_powers"),
         {
             **COMMON,
             "kernels.reduce.partial": "the layout of a partial, and how partials are combined",
+            "kernels.reduce.powers": "the layout of sums of powers, and how they are combined",
             "kernels.reduce.exact_sum": "widths and units of the sums in a partial, and its words as integers",
         },
+    ),
+    "quantile": Pair(("quantile.cpu", "quantile.gpu"), ("quantile.check",), COMMON),
+    "digest": Pair(
+        ("digest.cpu", "digest.gpu"),
+        ("digest.check",),
+        {**COMMON, "kernels.digest.partial": "the layout of a partial, and samples as little-endian bytes"},
     ),
     "map": Pair(("map.cpu", "map.gpu"), ("map.check",), CACHED),
     "transpose": Pair(
@@ -78,6 +85,18 @@ NAMES = {
     "kernels.histogram.finite_range": {"finite_range_reference"},
     "kernels.transpose.cpu": {"balanced", "boxes"},
 }
+
+
+# What prepares samples for a job: what computes, what checks, and what both may import.
+PREPARES = {
+    "calibrate": (
+        ("calibrate.apply",), ("calibrate.check",), {"kernels.calibrate.calibration": "what a calibration is"},
+    ),
+    "select": (
+        ("select.mask",), ("select.check",),
+        {"kernels.select.tree": "what a condition is", "kernels.select.typed": "the dtypes of its parts"},
+    ),
+}  # fmt: skip
 
 
 def closure(names: tuple[str, ...]) -> set[str]:
@@ -129,6 +148,13 @@ def test_of_what_computes_only_definitions_are_imported(job: str) -> None:
                 assert {alias.name for alias in node.names} <= NAMES[node.module], module
             elif isinstance(node, ast.Import):
                 assert not {alias.name for alias in node.names} & NAMES.keys(), module
+
+
+@pytest.mark.parametrize("family", PREPARES)
+def test_what_prepares_samples_is_checked_by_others(family: str) -> None:
+    computes, checks, shared = PREPARES[family]
+    assert closure(computes) & closure(checks) == set(shared)
+    assert sources(checks) and not sources(computes)
 
 
 def test_shared_headers_and_modules_are_found() -> None:

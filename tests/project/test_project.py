@@ -72,7 +72,8 @@ def test_a_job_has_one_name_everywhere(job: str) -> None:
 
 def test_every_family_of_kernels_is_a_job() -> None:
     folders = {path.parent.name for path in (ROOT / "kernels").glob("*/__init__.py")}
-    assert folders - {"common", "study"} == set(WORKFLOWS)
+    prepare = {"calibrate", "select"}  # samples for a job
+    assert folders - {"common", "study"} - prepare == set(WORKFLOWS)
 
 
 def test_tests_mirror_the_folders() -> None:

@@ -37,7 +37,8 @@ from workflows.histogram import HISTOGRAM, HistogramOptions, HistogramResult, ev
         ({"range": (1.0, 1.0 + 1e-14)}, "--bins: 1024 bins over 1.0 to 1.00000000000001 "),
         ({"range": (-HUGE, HUGE)}, "--bins: 1024 bins over -1.79"),
         ({"edges": np.array([1.0])}, "--edges: expected 2 to 1048577 numbers, got 1 in shape (1,)"),
-        ({"edges": np.zeros((2, 2))}, "--edges: expected 2 to 1048577 numbers, got 4 in shape (2, 2)"),
+        ({"edges": np.zeros((2, 2, 2))}, "--edges: expected 2 to 1048577 numbers, got 8 in shape (2, 2, 2)"),
+        ({"edges": np.zeros((2, 2))}, "--edges: expected strictly ascending numbers, got 0.0 before 0.0"),
         ({"edges": np.arange(MAX_BINS + 2.0)}, "--edges: expected 2 to 1048577 numbers, got 1048578 "),
         ({"edges": np.array([0.0, math.nan])}, "--edges: expected finite numbers, got NaN or infinity; "),
         ({"edges": np.array([0.0, math.inf])}, "--edges: expected finite numbers, got NaN or infinity; "),
@@ -259,3 +260,11 @@ def test_moments_are_those_of_the_middles_of_bins() -> None:
     assert {nothing[name] for name in ("mean", "mode", "spread")} == {"none, no sample lies in a bin"}
     widest = lines_of([1, 1], [-1.7e308, 0.0, 1.7e308])
     assert widest["mean"].startswith("0, ") and widest["spread"].startswith("8.5e+307, ")
+
+
+@pytest.mark.parametrize("options", [{"range": "auto"}, {"range": "auto", "bins": "sturges"}, {"range": (1, 2)}])
+def test_advice_to_survey_the_range_only_where_it_was_not(options: Any) -> None:
+    """What lies outside of the range of the samples is infinite."""
+    samples = np.array([1.0, 2, 3] + [np.inf] * 5)
+    (text,) = (text for name, text in pipeline.run("histogram", samples, **options).lines() if name == "outside")
+    assert ("--range auto" in text) is (options["range"] != "auto")

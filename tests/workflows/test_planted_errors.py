@@ -19,6 +19,7 @@ import pipeline.engine.run_loop
 import pipeline.storage.blocks
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as layout
+from kernels.reduce.powers import CUBES_AT, FOURTHS_AT
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run
@@ -142,6 +143,7 @@ def found_in_samples(workflow: Any, options: Any, source: Source, fault: Fault) 
 
 WORDS = {"sum": [layout.SUM_AT], "mean": [layout.SUM_AT]}
 WORDS |= {op: [layout.SUM_AT, layout.SQUARES_AT] for op in ("var", "std", "norm")}
+WORDS |= {"skewness": [*WORDS["var"], CUBES_AT], "kurtosis": [*WORDS["var"], CUBES_AT, FOURTHS_AT]}
 ENTRIES = {"min": [layout.MIN_KEY], "max": [layout.MAX_KEY], "argmin": [layout.MIN_AT], "argmax": [layout.MAX_AT]}
 COUNTED = [layout.SAMPLES, layout.NAN, layout.POSITIVE, layout.NEGATIVE]
 

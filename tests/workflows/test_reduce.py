@@ -126,7 +126,9 @@ def test_panel() -> None:
 
 
 def test_bad_options() -> None:
-    assert "expected some of sum, mean, var, std, norm, min, max, argmin, argmax, count" in refused(ECG, "--op", "foo")
+    assert "expected some of sum, mean, var, std, skewness, kurtosis, norm, min, max, argmin, argmax, count" in refused(
+        ECG, "--op", "foo"
+    )
     assert "got 'auto'" in refused(ECG, "--op", "auto")
     assert "expected each operation once, got sum 2 times" in refused(ECG, "--op", "sum,sum")
     assert "--ddof: expected 0 or more, got -1" in refused(ECG, "--ddof", "-1")
@@ -164,7 +166,7 @@ def test_empty_array(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None
     np.save(tmp_path / "a.npy", array)
     values = reduced(str(tmp_path / "a.npy"), "--op", EVERYTHING)
     expected = {"sum": array.sum(), "norm": 0.0, "count": 0, "samples": 0, "nan": 0, "argmin": None, "argmax": None}
-    assert values == dict.fromkeys(("mean", "var", "std", "min", "max"), "nan") | expected
+    assert values == dict.fromkeys(("mean", "var", "std", "skewness", "kurtosis", "min", "max"), "nan") | expected
     assert pipeline.run("reduce", tmp_path / "a.npy", op="sum,count").values == {"sum": array.sum(), "count": 0}
 
 

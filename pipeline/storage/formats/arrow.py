@@ -62,7 +62,7 @@ def open_arrow(path: str, opening: Opening) -> Source:
         assert dtype is not None
         opening.check(name, dtype, member.shape)
         column = schema.get_field_index(member.name)
-        place = place_of(schema, column)
+        place = None if str(schema.field(column).type) == "bool" else place_of(schema, column)
         batches = list(_runs(file, stored, place, dtype)) if place is not None else []
         if not batches:  # nobody knows before they are read
             batches = [Run(rows, 0, None) for rows in lengths]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+ZSTD_HEAD = 18  # bytes of a Zstandard frame that have its size
 ZLIB, GZIP, RAW_DEFLATE = 15, 31, -15  # window bits, which say what surrounds the deflated bytes
 
 # Encoded bytes, size of what they decode to -> decoded bytes.
@@ -52,25 +53,27 @@ class Unshuffle:
         return np.concatenate([sorted_.T.reshape(-1), shuffled[items * self.itemsize :]])
 
 
-def zstd(data: Any, size: int) -> Any:
+def zstd(data: Any, size: int, out: Any = None) -> Any:
     """Zstandard frames, into a buffer of the declared size."""
     from numcodecs.zstd import decompress  # not by its registry, which a thread may see half filled
 
-    return _into(decompress, data, size)
+    declared = zstd_size(bytes(data[:ZSTD_HEAD]))
+    return _into(decompress, data, size, size if declared is None else declared, out)
 
 
-def lz4(data: Any, size: int) -> Any:
+def lz4(data: Any, size: int, out: Any = None) -> Any:
     """LZ4 behind its size, as numcodecs has it, into a buffer of the declared size."""
     from numcodecs.lz4 import decompress
 
-    return _into(decompress, data, size)
+    return _into(decompress, data, size, int.from_bytes(data[:4], "little"), out)
 
 
-def _into(decompress: Callable[[Any, Any], Any], data: Any, size: int) -> Any:
-    out = np.empty(size, np.uint8)
-    got = np.asarray(decompress(np.frombuffer(data, np.uint8), out)).nbytes
-    if got != size:
-        raise ValueError(f"{got} bytes where {size} were expected")
+def _into(decompress: Callable[[Any, Any], Any], data: Any, size: int, declared: int, out: Any) -> Any:
+    """Decode into a buffer; numcodecs would leave the rest of it as it is if there were fewer bytes."""
+    if declared != size:
+        raise ValueError(f"{declared} bytes where {size} were expected")
+    out = np.empty(size, np.uint8) if out is None else out
+    decompress(np.frombuffer(data, np.uint8), out)
     return out
 
 
@@ -123,6 +126,18 @@ class Decoder:
     steps: tuple[Step, ...]
     dtype: np.dtype[Any]
     order: tuple[int, ...] | None = None
+
+    def into(self, stored: memoryview, target: NDArray[Any]) -> bool:
+        """Decode a chunk where its samples are to be; whether that is possible."""
+        if self.order is not None or not self.steps or self.steps[-1] not in (zstd, lz4):
+            return False
+        if not target.flags.c_contiguous:
+            return False
+        data: Any = stored
+        for step in self.steps[:-1]:
+            data = step(data, target.nbytes)
+        self.steps[-1](data, target.nbytes, target.reshape(-1).view(np.uint8))
+        return True
 
     def __call__(self, stored: memoryview, shape: tuple[int, ...]) -> NDArray[Any]:
         size = math.prod(shape) * self.dtype.itemsize

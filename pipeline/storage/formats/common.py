@@ -55,17 +55,15 @@ def choose(path: str, members: Sequence[Member], opening: Opening) -> Member:
         else:
             raise UsageError(f"{path}: expected a member {opening.member!r}, got {_listed(members)}; name one of them")
     else:
-        able = [
-            member
-            for member in members
-            if not member.problem and member.dtype is not None and opening.takes(member.dtype)
-        ] or members
+        sound = [(member, member.dtype) for member in members if not member.problem and member.dtype is not None]
+        able = [member for member, dtype in sound if opening.takes(dtype)]  # flags beside samples are none of them
+        able = able or [member for member, dtype in sound if opening.takes(opening.counted(dtype))] or [*members]
         if len(able) != 1:
             raise UsageError(f"{path}: expected one array, got {_listed(able)}; name one of them like "
-                             f"'{os.path.basename(path)}::{able[0].name if able else 'NAME'}'")  # fmt: skip
+                             f"'{os.path.basename(path)}::{_shown(able[0].name) if able else 'NAME'}'")  # fmt: skip
         member = able[0]
     if member.problem:
-        raise UsageError(f"{path}::{member.name}: {member.problem}")
+        raise UsageError(f"{path}::{_shown(member.name)}: {member.problem}")
     return member
 
 
@@ -73,7 +71,12 @@ def _listed(members: Sequence[Member]) -> str:
     if not members:
         return "none"
     more = f" and {len(members) - LISTED} more" if len(members) > LISTED else ""
-    return ", ".join(member.name for member in members[:LISTED]) + more
+    return ", ".join(_shown(member.name) for member in members[:LISTED]) + more
+
+
+def _shown(name: str) -> str:
+    """A name as a part of one line, whatever a file has there."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in name[:MOST_REASON])
 
 
 def check_block(name: str, nbytes: int) -> None:

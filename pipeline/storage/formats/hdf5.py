@@ -6,9 +6,9 @@ HDF5 would load any library that its plug-in path names; only filters that h5py 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.formats.chunked import Chunked, chunked
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.hdf5_filters import (
@@ -32,7 +33,6 @@ from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.planned_file import file_for_library, stored_bytes
 from pipeline.storage.protocol import Member, Opening, Source
-from workflows.regions import Bounds
 
 WHAT = "an HDF5 file"
 MOST_MEMBERS = 10_000
@@ -166,6 +166,8 @@ def open_hdf5(path: str, opening: Opening) -> Source:
         data = _find(opened, member.name)
         name = f"{path}::{member.name}"
         assert member.dtype is not None
+        member = replace(member, dtype=opening.counted(member.dtype))
+        assert member.dtype is not None
         opening.check(name, member.dtype, member.shape)
         return _source(name, file, member, data)
 
@@ -187,10 +189,12 @@ def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
     else:
         grid = Grid(shape, tuple(data.chunks), dtype)
     check_grid(name, grid)
-    return PieceSource(name, dtype, shape, tuple(_pieces(name, file, member.name, data, grid)), (file,))
+    parts, views = _pieces(name, file, member.name, data, grid)
+    return PieceSource(name, dtype, shape, tuple(parts), (file,), chunked=views)
 
 
-def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> Iterator[AnyPiece]:
+def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple[Iterable[AnyPiece], Chunked | None]:
+    """All samples, and what reads any of them from the chunks that have them."""
     filters, table = _filters(data), _table(file, data, grid)
     steps = own_steps(filters, grid.dtype.itemsize)
     if any(nbytes != grid.chunk_bytes for nbytes in (piece.nbytes for piece, _ in table.values()) if not filters):
@@ -199,12 +203,15 @@ def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> Itera
         fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
         decode = Decoder(steps, grid.dtype) if steps else None
         places = {index: piece for index, (piece, _) in table.items()}
-        yield from pieces_of(name, grid, places.get, decode, fill)
-        return
-    for region in grid.slabs():
-        crossed = (table[index] for index in grid.chunks_of(region) if index in table)
-        chunks = tuple((piece, outer) for piece, mask in crossed if (outer := _outer(filters, mask)))
-        yield block_piece(name, region, grid.dtype, _Region(file, member, region, grid.dtype, chunks, grid.chunk_bytes))
+        return pieces_of(name, grid, places.get, decode, fill), chunked(grid, places.get, decode, fill)
+
+    def block(ranges: tuple[range, ...]) -> _Region:
+        hit = (table[index] for index in grid.hit(ranges) if index in table)
+        chunks = tuple((piece, outer) for piece, mask in hit if (outer := _outer(filters, mask)))
+        return _Region(file, member, ranges, grid.dtype, chunks, grid.chunk_bytes)
+
+    slabs = ((region, tuple(range(*bounds) for bounds in region)) for region in grid.slabs())
+    return [block_piece(name, region, grid.dtype, block(ranges)) for region, ranges in slabs], Chunked(grid, block)
 
 
 def _filters(data: Any) -> list[Filter]:
@@ -236,21 +243,21 @@ def _table(file: Piece, data: Any, grid: Grid) -> dict[Index, tuple[Piece, int]]
 
 @dataclass(frozen=True)
 class _Region:
-    """Has HDF5 read a region, with whatever filters."""
+    """Has HDF5 read the elements at products of indices, with whatever filters."""
 
     file: Piece
     member: str
-    region: Bounds
+    ranges: tuple[range, ...]
     dtype: np.dtype[Any]
     chunks: tuple[tuple[Piece, Filter], ...]
     chunk_bytes: int
 
     def read(self) -> NDArray[Any]:
-        """Samples of the region."""
+        """The samples."""
         begins = (begin_of(chunk, outer) for chunk, outer in self.chunks)
         for (_, outer), begin in zip(self.chunks, stored_bytes(begins), strict=True):
             check_declared(begin, outer, self.chunk_bytes)
         with _opened(self.file) as opened:
             data = _find(opened, self.member)
-            samples: NDArray[Any] = np.asarray(data[tuple(slice(*bounds) for bounds in self.region)])
+            samples: NDArray[Any] = np.asarray(data[tuple(slice(one.start, one.stop, one.step) for one in self.ranges)])
         return samples.astype(self.dtype, copy=False).reshape(-1)

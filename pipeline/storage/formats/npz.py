@@ -91,6 +91,7 @@ def open_npz(path: str, opening: Opening) -> Source:
     member = choose(path, [_member(*item) for item in items.values()], opening)
     info, header = items[member.name]
     assert isinstance(header, Header)
+    header = header._replace(dtype=opening.counted(header.dtype))
     name = f"{path}::{member.name}"
     opening.check(name, header.dtype, header.shape)
     nbytes = math.prod(header.shape) * header.dtype.itemsize

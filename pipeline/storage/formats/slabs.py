@@ -8,7 +8,7 @@ crosses. Chunks that are themselves such runs, and whose bytes are samples, are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -74,6 +74,10 @@ class Grid:
     def chunks_of(self, region: Bounds) -> Iterator[Index]:
         """Indices of the chunks that a region crosses."""
         return product(*(range(a // c, -(-b // c)) for (a, b), c in zip(region, self.chunks, strict=True)))
+
+    def hit(self, ranges: Sequence[range]) -> Iterator[Index]:
+        """Indices of the chunks that have some of the elements at these indices."""
+        return product(*(_hit(one, chunk) for one, chunk in zip(ranges, self.chunks, strict=True)))
 
     def slabs(self, most: int = SLAB_BYTES, least: int = LEAST_BYTES) -> Iterator[Bounds]:
         """Regions in C order that cover the array; each is a run of samples in C order."""
@@ -145,6 +149,13 @@ class Stored:
             yield None if number < 0 else self.files[number].cut(offset, nbytes)
 
 
+def _hit(one: range, chunk: int) -> Sequence[int]:
+    """Chunks along an axis that have some of these indices."""
+    if one.step <= chunk:
+        return range(one[0] // chunk, one[-1] // chunk + 1) if one else ()
+    return [index // chunk for index in one]
+
+
 @dataclass(frozen=True)
 class Slab:
     """Assembles a region from chunks.
@@ -176,15 +187,8 @@ class Slab:
         arriving = stored_bytes(piece for _, piece in present)
         for (index, piece), stored in zip(present, arriving, strict=True):
             target, source = self._inside(index)
-            out[target] = self._decoded(stored, piece, self.grid.stored(index))[source]
+            put(stored, piece, self.decode, self.grid.stored(index), source, out[target])
         return out.reshape(-1)
-
-    def _decoded(self, stored: memoryview, piece: Piece, shape: tuple[int, ...]) -> NDArray[Any]:
-        try:
-            return self.decode(stored, shape)
-        except Exception as error:  # each decoder raises errors of its own
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            raise ValueError(f"{reason} (at {piece.where()})") from error
 
     def _inside(self, index: Index) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where a chunk's part of the region lies: in the region, and in the chunk."""
@@ -194,6 +198,19 @@ class Slab:
             target.append(slice(first - start, last - start))
             source.append(slice(first - at * length, last - at * length))
         return tuple(target), tuple(source)
+
+
+def put(
+    stored: memoryview, piece: Piece, decode: Decode, shape: tuple[int, ...], source: tuple[slice, ...],
+    target: NDArray[Any],
+) -> None:  # fmt: skip
+    """Decode a chunk, and put a part of it into its place; ValueError if it cannot be decoded."""
+    try:
+        if not (isinstance(decode, Decoder) and target.shape == shape and decode.into(stored, target)):
+            target[...] = decode(stored, shape)[source]
+    except Exception as error:  # each decoder raises errors of its own
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"{reason} (at {piece.where()})") from error
 
 
 def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: bytes) -> Iterator[AnyPiece]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile, whole
+from pipeline.storage.formats.chunked import chunked
 from pipeline.storage.formats.codecs import ZLIB, Decoder, Inflate
 from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.slabs import Decode, Grid, Index, pieces_of
@@ -146,8 +147,8 @@ def _source(path: str, file: Piece, member: Member, pages: Sequence[Any]) -> Sou
     stored = dict(_chunks(file, pages, grid))
     plain = Decoder(() if member.compression == "" else (Inflate(ZLIB),), dtype)
     decode = _Differences(plain, column) if pages[0].predictor == HORIZONTAL else plain
-    return PieceSource(path, dtype, shape, tuple(pieces_of(path, grid, stored.get, decode, bytes(dtype.itemsize))),
-                       (file,))  # fmt: skip
+    how = grid, stored.get, decode, bytes(dtype.itemsize)
+    return PieceSource(path, dtype, shape, tuple(pieces_of(path, *how)), (file,), chunked=chunked(*how))
 
 
 def _run(page: Any) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from itertools import islice, product
 
 from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.formats.chunked import chunked
 from pipeline.storage.formats.common import check_grid, choose, library, readable
 from pipeline.storage.formats.slabs import Grid, Index, pieces_of
 from pipeline.storage.formats.zarr_metadata import Array, parse
@@ -32,7 +33,9 @@ def _arrays(store: Store, member: str | None = None) -> Iterator[tuple[str, Arra
         try:
             described: Array | str = parse(metadata)
         except (KeyError, TypeError, ValueError) as error:
-            described = f"expected an array that can be read, got {error}; write it with other codecs"
+            described = (
+                f"expected an array that can be read, got {error}; convert it to a dtype and codecs of docs/formats.md"
+            )
         yield name, described
 
 
@@ -65,6 +68,7 @@ def open_zarr(path: str, opening: Opening) -> Source:
     array = arrays[member.name]
     assert isinstance(array, Array)
     name = path if member.name == "." else f"{path}::{member.name}"
+    array = array.of_dtype(opening.counted(array.dtype))
     opening.check(name, array.dtype, array.shape)
     with library(name, f"its codecs ({array.compression})", "zarr"):
         for package in array.packages:
@@ -99,4 +103,5 @@ def _source(name: str, store: Store, member: str, array: Array) -> Source:
     parts = tuple(pieces_of(name, grid, stored.get, array.decode, array.fill))
     if len(parts) == 1 and isinstance(only := parts[0], Piece) and only.identity is not None:
         return Files((SourceFile(only.path, only.offset, only.nbytes, only.identity, array.shape),), array.dtype)
-    return PieceSource(name, array.dtype, array.shape, parts, tuple(files), tuple(absent))
+    views = chunked(grid, stored.get, array.decode, array.fill)
+    return PieceSource(name, array.dtype, array.shape, parts, tuple(files), tuple(absent), views)

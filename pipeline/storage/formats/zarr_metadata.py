@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, blosc, crc32c, lz4, zstd
-from pipeline.storage.formats.slabs import Decode, Index
+from pipeline.storage.formats.slabs import Index
 from pipeline.storage.protocol import component_of
 
 MOST_JSON = 2**24  # bytes of metadata
@@ -59,13 +59,17 @@ class Array:
     dtype: np.dtype[Any]
     chunks: tuple[int, ...]
     outer: tuple[int, ...]
-    decode: Decode | None
+    decode: Decoder | None
     fill: bytes
     prefix: str
     separator: str
     compression: str
     packages: tuple[str, ...]
     shard: Shard | None = None
+
+    def of_dtype(self, dtype: np.dtype[Any]) -> Array:
+        """The same bytes as samples of a dtype."""
+        return replace(self, dtype=dtype, decode=self.decode and replace(self.decode, dtype=dtype))
 
     def key(self, index: Index) -> str:
         """File of a chunk or shard, below the array's folder."""
@@ -177,7 +181,7 @@ NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint
             "complex64", "complex128")  # fmt: skip
 
 
-def _decoder(codecs: Sequence[tuple[Step, str]], dtype: np.dtype[Any], order: tuple[int, ...]) -> Decode | None:
+def _decoder(codecs: Sequence[tuple[Step, str]], dtype: np.dtype[Any], order: tuple[int, ...]) -> Decoder | None:
     straight = order == tuple(range(len(order)))
     if not codecs and straight:
         return None

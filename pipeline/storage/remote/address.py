@@ -12,6 +12,7 @@ SCHEMES = ("s3", "gs", "az", "https", "http")
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 MEMBER = "::"  # as in `pipeline.storage.sources`
 _WEB = r"(?i:(?!(?:s3|gs|az)://)\b[a-z][a-z0-9+.-]*://)"
+MOST_ETAG = 100  # characters of one in a message
 HIDDEN = "…"  # in the place of a query, which may be a signature
 
 
@@ -107,7 +108,8 @@ class ObjectIdentity(NamedTuple):
         if self.size != other.size:
             return f"{self.size} bytes, got {other.size}"
         if (self.etag or other.etag) is not None:
-            return None if self.etag == other.etag else f"the ETag {self.etag}, got {other.etag}"
+            shown = f"the ETag {(self.etag or 'none')[:MOST_ETAG]}, got {(other.etag or 'none')[:MOST_ETAG]}"
+            return None if self.etag == other.etag else shown
         return None if self.modified == other.modified else "the time of its last change, got another one"
 
 

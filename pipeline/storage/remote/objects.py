@@ -70,7 +70,7 @@ def look(url: Url) -> Look:
         identity, head = _identity(url, result.meta), bytes(data)
         encoding = dict(result.attributes).get("Content-Encoding", "identity")
         if encoding not in ("identity", "aws-chunked"):  # the latter is what some writers leave behind
-            raise UsageError(f"{url}: expected samples as they are, got content in {encoding}; "
+            raise UsageError(f"{url}: expected samples as they are, got content in {encoding[:MOST_REASON]}; "
                              f"{_pipe(url, ' --compressed')}")  # fmt: skip
         if len(head) != min(identity.size, HEAD_BYTES):
             raise _too_short(url, 0, min(identity.size, HEAD_BYTES), len(head))

@@ -24,7 +24,7 @@ def expand_url(text: str) -> Iterator[Url]:
         If none matches.
     """
     url = address(text)
-    if url.web or not MAGIC.search(url.key) or _exists(url):
+    if url.web or not MAGIC.search(url.key) or exists(url):
         yield url
         return
     matches = sorted(_matches(url, "", url.key.split("/")), key=lambda match: match.key)
@@ -34,16 +34,22 @@ def expand_url(text: str) -> Iterator[Url]:
         yield match
 
 
-def _exists(url: Url) -> bool:
+def exists(url: Url) -> bool:
+    """Whether there is an object, or something else than a wrong name is the matter."""
     try:
         return bool(look(url))
     except UsageError:
         return False
 
 
+def is_there(url: Url) -> bool:
+    """Whether an object of a bucket has this name, or matches it."""
+    return exists(url) or (bool(MAGIC.search(url.key)) and any(_matches(url, "", url.key.split("/"))))
+
+
 def _seen(url: Url) -> None:
     """Look at an object beside others; what is wrong with it is reported when it is opened."""
-    _exists(url)
+    exists(url)
 
 
 def _matches(url: Url, prefix: str, segments: list[str]) -> Iterator[Url]:
@@ -63,7 +69,7 @@ def _matches(url: Url, prefix: str, segments: list[str]) -> Iterator[Url]:
                 continue
             if any(map(MAGIC.search, others)):
                 yield from _matches(url, key, others)
-            elif _exists(match := _at(url, "/".join([key, *others]))):
+            elif exists(match := _at(url, "/".join([key, *others]))):
                 yield match
         return
     stores = [key for key in folders if key.endswith(".zarr")]

@@ -11,6 +11,7 @@ import kernels.histogram.cpu
 import kernels.histogram.finite_range
 import kernels.map.promotion
 import kernels.reduce.cpu
+import kernels.reduce.cpu_powers
 import kernels.stencil.cpu
 import kernels.transpose.cpu
 import pipeline.engine.aggregate
@@ -38,6 +39,7 @@ def kernels_on_cpu(patches: Patches) -> None:
     patches.wrap(kernels.histogram.cpu, "histogram_numpy", result_of(KERNEL, COUNTS))
     filled = result_of(KERNEL, COUNTS, lambda done, partial, *_: partial if done else None)
     patches.wrap(kernels.reduce.cpu, "_fill_compiled", filled)
+    patches.wrap(kernels.reduce.cpu_powers, "extended", result_of(KERNEL, COUNTS))
     patches.wrap(kernels.map.promotion, "elementwise_cpu", result_of(KERNEL, BASIC))
     sums = result_of(KERNEL, BASIC, lambda result, *_: None if result is None else result[0])
     patches.wrap(kernels.stencil.cpu, "compiled_sums", sums)

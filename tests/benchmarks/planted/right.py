@@ -68,7 +68,7 @@ class _Facts:
         self.count = len(samples) - (int(self.nan.sum()) if omit else 0)
         finite = samples[np.isfinite(samples)] if self.floats else samples
         self.infinite = {float(x) for x in samples[np.isinf(samples)]} if self.floats else set()
-        self.sum, self.squares = _exact_sums(finite)
+        self.sum, self.squares, *self.powers = _exact_sums(finite)
 
     def agree(self, name: str, got: Any) -> bool:
         """Whether a value is the right one, to the last bit."""
@@ -82,6 +82,8 @@ class _Facts:
             return repr(self._infinite(name)) == repr(got)
         if name == "sum" and not self.floats:
             return bool(got == self.sum)
+        if name in ("skewness", "kurtosis"):
+            return self._standardized(name, got)
         variance = (self.squares - self.sum**2 / self.count) / self.count
         exact = {"sum": self.sum, "mean": self.sum / self.count, "norm": self.squares}.get(name, variance)
         return is_root(exact, got) if name in ("norm", "std") else _quotient(exact) == got
@@ -89,7 +91,19 @@ class _Facts:
     def _infinite(self, name: str) -> float:
         if name == "norm":
             return math.inf
-        return math.nan if name in ("var", "std") or len(self.infinite) > 1 else next(iter(self.infinite))
+        return math.nan if name not in ("sum", "mean") or len(self.infinite) > 1 else next(iter(self.infinite))
+
+    def _standardized(self, name: str, got: float) -> bool:
+        """By moments about the mean, from the sums of powers about zero."""
+        mean, (cubes, fourths) = self.sum / self.count, self.powers
+        second = self.squares / self.count - mean**2
+        third = cubes / self.count - 3 * mean * second - mean**3
+        fourth = fourths / self.count - 4 * mean * third - 6 * mean**2 * second - mean**4
+        if not second:
+            return got != got
+        if name == "kurtosis":
+            return _quotient(fourth / second**2 - 3) == got
+        return (got < 0) == (third < 0) and is_root(third**2 / second**3, abs(got))
 
     def _extreme(self, name: str) -> Any:
         if self.spoilt:
@@ -102,18 +116,18 @@ class _Facts:
         return at if name.startswith("arg") else self.samples[at].item()
 
 
-def _exact_sums(values: Array) -> tuple[Fraction, Fraction]:
-    """Sums of numbers and of their squares."""
+def _exact_sums(values: Array) -> list[Fraction]:
+    """Sums of numbers, of their squares, cubes and fourth powers."""
     if values.dtype.kind != "f":
         whole = values.astype(object)
-        return Fraction(int(whole.sum())), Fraction(int((whole * whole).sum()))
+        return [Fraction(int((whole**k).sum())) for k in (1, 2, 3, 4)]
     fractions, exponents = np.frexp(values.astype(np.float64))
-    integers, total, squares = (fractions * 2.0**53).astype(np.int64), Fraction(0), Fraction(0)
+    integers, sums = (fractions * 2.0**53).astype(np.int64), [Fraction(0)] * 4
     for exponent in np.unique(exponents).tolist():
         whole = integers[exponents == exponent].astype(object)
-        total += int(whole.sum()) * Fraction(2) ** (exponent - 53)
-        squares += int((whole * whole).sum()) * Fraction(2) ** (2 * exponent - 106)
-    return total, squares
+        unit = Fraction(2) ** (exponent - 53)
+        sums = [total + int((whole**k).sum()) * unit**k for k, total in enumerate(sums, 1)]
+    return sums
 
 
 def _quotient(exact: Fraction) -> float:

@@ -14,10 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from kernels.common import cache, decode, device, nvrtc
+from kernels.digest import gpu as digest_gpu
 from kernels.map import gpu
 from kernels.matmul import residue, small, small_k, tiles
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
+from kernels.quantile import gpu as quantile
 from kernels.reduce import gpu as reduce_device
+from kernels.reduce import gpu_powers
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
 from kernels.study import architecture as architecture_study
@@ -131,7 +134,9 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],
     "matmul/small": _small,
     "reduce/gpu": _reduce,
+    "reduce/gpu_powers": lambda _: list(gpu_powers.INSTANCES),
     "stencil/gpu": _stencil_gpu,
+    "quantile/gpu": lambda _: list(quantile.INSTANCES),
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
     "study/transpose": lambda _: _transpose_study(),
@@ -145,6 +150,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/failures": lambda _: list(dict.fromkeys(failures.INSTANCES.values())),
     "study/roofline": lambda _: list(roofline.INSTANCES),
     "common/decode": lambda _: list(decode.INSTANCES),
+    "digest/gpu": lambda _: list(digest_gpu.INSTANCES),
 }
 # The longest first.
 TASKS = [(stem, architecture) for stem in INSTANCES for architecture in ORDER if INSTANCES[stem](architecture)]

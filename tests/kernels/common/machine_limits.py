@@ -13,9 +13,10 @@ LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run, by source.
 PRODUCTION = {
     "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
+    "reduce/gpu_powers": r"\w+",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
-    "study/roofline": r"\w+", "common/decode": r"\w+",
+    "study/roofline": r"\w+", "common/decode": r"\w+", "digest/gpu": r"\w+", "quantile/gpu": r"\w+",
     "matmul/gpu": r"\w+",
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
@@ -50,7 +51,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         of_unaligned = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024
         return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
-    if stem == "transpose/unaligned":
+    if stem in ("transpose/unaligned", "digest/gpu"):
         return 256, 4
     if stem == "matmul/gpu" and kernel == "multiply":
         rows, columns, of_warp, across, _ = map(int, rest.rstrip(">").split(", "))

@@ -73,8 +73,11 @@ def test_each_writes_its_own_file(call: Call, tmp_path: Path) -> None:
     [
         (["--also", ""], "--also: expected a job and its options, got ''"),
         (["--also", "reduce '"], '--also: expected a job and its options, got "reduce \'"'),
-        (["--also", "mean"], "--also: expected a job out of histogram, reduce, got 'mean'"),
-        (["--also", "transpose -o a.npy"], "--also: expected a job out of histogram, reduce, got 'transpose'"),
+        (["--also", "mean"], "--also: expected a job out of histogram, reduce, quantile, digest, got 'mean'"),
+        (
+            ["--also", "transpose -o a.npy"],
+            "--also: expected a job out of histogram, reduce, quantile, digest, got 'transpose'",
+        ),
         (["--also", "reduce --op average"], "--also reduce: --op: expected "),
         (["--also", "reduce --bins 5"], "--also reduce: No such option"),
         (["--also", "reduce other.bin"], "--also reduce: Got unexpected extra argument (other.bin)"),

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import workflows.histogram
+import workflows.histogram_options
 from kernels.histogram.binning import MAX_BINS
 from pipeline.cli.flags import Command, Failure, build_options, from_configuration, option_flags
 from pipeline.cli.main import job_command
@@ -163,8 +163,8 @@ def test_archive_is_no_edges(tmp_path: Path) -> None:
 
 
 def test_npy_edges_of_more_dimensions(tmp_path: Path) -> None:
-    np.save(tmp_path / "edges.npy", np.arange(6.0).reshape(2, 3))
-    with pytest.raises(click.UsageError, match=r"--edges: expected 2 to 1048577 numbers, got 6 in shape \(2, 3\)"):
+    np.save(tmp_path / "edges.npy", np.arange(6.0).reshape(1, 2, 3))
+    with pytest.raises(click.UsageError, match=r"--edges: expected 2 to 1048577 numbers, got 6 in shape \(1, 2, 3\)"):
         options_of("--edges", tmp_path / "edges.npy")
 
 
@@ -173,7 +173,7 @@ def test_binary_or_endless_text_is_no_edges(tmp_path: Path, monkeypatch: pytest.
     assert len(refused("--edges", tmp_path / "data.bin")) < 400
     (tmp_path / "data.bin").write_bytes(b"\xff\xfe1")
     assert "got " in refused("--edges", tmp_path / "data.bin")
-    monkeypatch.setattr(workflows.histogram, "MAX_EDGES_TEXT", 5)
+    monkeypatch.setattr(workflows.histogram_options, "MAX_EDGES_TEXT", 5)
     (tmp_path / "edges").write_text("1 2 3")
     assert options_of("--edges", tmp_path / "edges").edges is not None
     (tmp_path / "edges").write_text("1 2 34")
@@ -211,7 +211,7 @@ def test_size_never_escapes(text: str) -> None:
         ({"pipeline.json": True}, "as_json", True),
         ({"pipeline.quiet": "yes"}, "quiet", True),
         ({"pipeline.verify": "off"}, "verify", "off"),
-        ({"pipeline": "nonsense"}, "bins", 1024),
+        ({"pipeline": "nonsense"}, "range", (0.0, 1024.0)),
     ],
 )
 def test_configuration(configured: dict[str, Any], name: str, value: object) -> None:
@@ -284,7 +284,11 @@ def test_an_option_that_nobody_can_read_is_an_error_of_the_job() -> None:
     ("words", "line"),
     [
         (["x", "--bins", "0"], "error: --bins: expected 1 to 1048576, got 0\n"),
-        (["--bins", "x", "y"], "error: Invalid value for '--bins': 'x' is not a valid integer.\n"),
+        (
+            ["--bins", "x", "y"],
+            "error: Invalid value for '--bins': expected 1 to 1048576 or one of auto, fd, "
+            "doane, scott, rice, sturges, sqrt, got 'x'\n",
+        ),
         ([], "error: Missing argument 'FILES...'.\n"),
     ],
 )

@@ -87,10 +87,11 @@ def test_json_is_one_object(run: Run) -> None:
     assert (status, err, out.count("\n")) == (0, "", 1)
     document = json.loads(out)
     assert list(document) == ["job", "input", "result", "verification", "performance", "environment"]
-    assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
+    assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan", "choice"]
+    assert document["result"]["choice"] == {"rule": "", "width": 1, "asked": 724, "bins": 724}
     uhi.schema.validate({"ecg": document["result"]["histogram"]})
     samples = np.load(ECG)
-    counts, _ = np.histogram(samples, 1024, (300, 1024))
+    counts, _ = np.histogram(samples, 724, (300, 1024))
     above = int((samples > 1024).sum())
     assert document["result"]["histogram"]["storage"]["values"] == [0, *counts.tolist(), above]
     assert [document["result"][name] for name in ("samples", "underflow", "overflow", "nan")] == [108000, 0, above, 0]
@@ -239,7 +240,7 @@ def test_help_names_every_flag(run: Run) -> None:
                  "-o, --output", "--json", "-q, --quiet", "--scheduler ADDRESS", "--scheduler-file"):  # fmt: skip
         assert flag in out
     text = " ".join(out.split())
-    assert "1 to 1048576. [default: 1024]" in text
+    assert "1 to 1048576, or a rule of NumPy that chooses it: auto, fd, doane," in text
     assert "in one extra pass. [default: 0 1024]" in text
 
 
@@ -265,7 +266,7 @@ def test_help_lists_jobs_before_other_commands(run: Run) -> None:
     parts = sections(run("--help")[1])
     assert re.findall(r"^  (\w+)", parts["Jobs"], re.MULTILINE) == list(WORKFLOWS)
     assert re.findall(r"^  (\w+)", parts["Other commands"], re.MULTILINE) == [
-        "generate", "devices", "info", "study", "inspect"]  # fmt: skip
+        "generate", "compare", "devices", "info", "study", "inspect"]  # fmt: skip
     assert "..." not in parts["Jobs"] + parts["Other commands"]
 
 

@@ -20,13 +20,17 @@ from pipeline.engine.outcome import Outcome
 from pipeline.engine.resume import open_journal
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from workflows.digest import DIGEST, DigestOptions
 from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.quantile import QUANTILE, QuantileOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
 CHUNKS = 24
 SAMPLES = np.random.default_rng(0).integers(-500, 1500, CHUNKS * 1000).astype("<i4")
 PLAIN = [Job(HISTOGRAM, HistogramOptions())]
 SURVEYED = [Job(HISTOGRAM, HistogramOptions(range="auto"))]
+PROVEN = [Job(QUANTILE, QuantileOptions("0.1,0.5"))]
+DIGESTED = [Job(DIGEST, DigestOptions())]
 SEVERAL = [*PLAIN, Job(REDUCE, ReduceOptions("sum,std,argmax"))]
 
 

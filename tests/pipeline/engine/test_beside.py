@@ -30,6 +30,7 @@ from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import plainly
 from tests.emulator.kvikio import install
+from workflows.digest import DIGEST, DigestOptions
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 
@@ -94,12 +95,14 @@ def test_all_parts_are_checked(paths: list[str], part: int) -> None:
 
 
 def test_a_chunk_that_begins_later(paths: list[str]) -> None:
-    """Places of extremes count from the start of the source."""
-    pass_ = pass_of("full", Job(on_host(REDUCE), ReduceOptions("argmin,argmax")))
+    """Places of extremes, and of what is digested, count from the start of the source."""
+    digest = replace(DIGEST, compute=lambda block, options, indices: DIGEST.reference(block.get(), options, indices))
+    pass_ = pass_of("full", Job(on_host(REDUCE), ReduceOptions("argmin,argmax")), Job(digest, DigestOptions()))
     chunks = plan(open_source(tuple(paths), "int32"), 50_000, "full", 1)
     assert len(chunks) == 4
     for chunk in chunks:
-        assert compared(pass_, chunk, compute_chunk(pass_, chunk))[0] == chunk.samples
+        result = compute_chunk(pass_, chunk)
+        assert compared(pass_, chunk, result)[0] == chunk.samples and Check.BESIDE in result.checks
 
 
 @pytest.mark.parametrize("verify", ["sample", "auto"])

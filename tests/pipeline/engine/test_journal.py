@@ -17,7 +17,7 @@ from pipeline.engine import journal_file, journal_request, runs
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal_file import JournalFile
 from pipeline.errors import PipelineError, UsageError, VerificationError
-from tests.pipeline.engine.journaled import CHUNKS, PLAIN, SAMPLES, SEVERAL, SURVEYED, Runner
+from tests.pipeline.engine.journaled import CHUNKS, DIGESTED, PLAIN, PROVEN, SAMPLES, SEVERAL, SURVEYED, Runner
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 pytestmark = pytest.mark.usefixtures("shared")
@@ -30,7 +30,8 @@ def committed(runner: Runner) -> int:
 
 
 @pytest.mark.parametrize("verify", ["auto", "full", "sample", "off"])
-@pytest.mark.parametrize(("jobs", "items"), [(PLAIN, CHUNKS), (SURVEYED, 2 * CHUNKS), (SEVERAL, CHUNKS)])
+@pytest.mark.parametrize(("jobs", "items"), [(PLAIN, CHUNKS), (SURVEYED, 2 * CHUNKS), (SEVERAL, CHUNKS),
+                                             (PROVEN, 3 * CHUNKS), (DIGESTED, CHUNKS)])  # fmt: skip
 def test_result_is_that_of_an_undisturbed_run(
     runner: Runner, path: Path, jobs: list[Job], items: int, verify: str
 ) -> None:

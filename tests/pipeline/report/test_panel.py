@@ -260,7 +260,7 @@ def test_json_is_plain() -> None:
     assert document["job"]["name"] == "histogram"
     assert document["job"]["options"]["edges"] == [0.0, 1.5]
     assert document["input"] == {
-        "files": ["/big.bin"], "dtype": "float64", "byteorder": "big", "samples": 2, "bytes": 16,
+        "files": ["/big.bin"], "dtype": "float64", "byteorder": "big", "shape": [2], "samples": 2, "bytes": 16,
     }  # fmt: skip
     assert list(document["result"]) == ["histogram", "samples", "underflow", "overflow", "nan"]
     assert document["verification"]["verdict"] == str(FULL)

@@ -248,7 +248,7 @@ def test_the_command_that_info_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [("?", "got bool; convert them to uint8"), ("M8[ns]", r"got datetime64\[ns\]; convert them to int64"),
+    [("M8[ns]", r"got datetime64\[ns\]; convert them to int64"),
      ("m8[s]", r"got timedelta64\[s\]; convert them to int64"), ("S3", r"got \|S3; convert them$")],
 )  # fmt: skip
 def test_other_dtypes(tmp_path: Path, dtype: str, expected: str) -> None:

@@ -64,3 +64,44 @@ def test_missing_file_is_not_kept(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(PipelineError, match="expected the file that was planned"), opened(piece):
                 pass
+
+
+def test_stored_blocks_that_lie_close_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which they are asked for: backwards, overlapping, apart, empty, and of two files."""
+    content = np.random.default_rng(0).bytes(1000)
+    monkeypatch.setattr(planned_file, "RUN_BYTES", 100)
+    monkeypatch.setattr(planned_file, "GAP_BYTES", 10)
+    reads: list[int] = []
+    real = planned_file.fill
+    monkeypatch.setattr(
+        planned_file, "fill", lambda fd, block, *more: (reads.append(len(block)), real(fd, block, *more))
+    )
+    for name in "ab":
+        (tmp_path / name).write_bytes(content)
+    places = [
+        (0, 30),
+        (30, 30),
+        (70, 30),
+        (100, 1),
+        (500, 20),
+        (490, 10),
+        (495, 20),
+        (531, 5),
+        (0, 0),
+        (0, 300),
+        (305, 9),
+    ]
+    a, b = piece_of(tmp_path / "a"), piece_of(tmp_path / "b")
+    pieces = [one.cut(*place) for one in (a, b) for place in places]
+    stored = [bytes(block) for block in planned_file.stored_bytes(iter(pieces))]
+    assert stored == [content[start : start + nbytes] for start, nbytes in places] * 2
+    assert reads == [100, 1, 20, 10, 20, 5, 0, 300, 9] * 2
+
+
+def test_file_that_ends_within_stored_blocks(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(1000))
+    piece = piece_of(tmp_path / "a")
+    blocks = planned_file.stored_bytes([piece.cut(0, 400), piece.cut(400, 600)])
+    os.truncate(tmp_path / "a", 900)
+    with pytest.raises(PipelineError, match="a: shrank while it was read"):
+        list(blocks)

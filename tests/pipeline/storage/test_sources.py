@@ -136,7 +136,6 @@ def test_raw_that_does_not_fit(tmp_path: Path, keywords: dict[str, Any], expecte
     [
         (np.array([1, None], object), "Python objects, which are never unpickled"),
         (np.zeros(2, "G"), "complex256"),
-        (np.zeros(2, "?"), "bool"),
         (np.zeros(2, "U3"), "<U3"),
         (np.zeros(2, "M8[s]"), "datetime64[s]"),
         (np.zeros(2, [("x", "i4"), ("y", "f4")]), "[('x', '<i4'), ('y', '<f4')]"),

@@ -74,6 +74,21 @@ def test_array_job_and_member(tmp_path: Path) -> None:
     out, err = command.communicate((tmp_path / "a.npz").read_bytes())
     assert command.returncode == 0, err
     assert json.loads(out)["result"]["sum"] == written.array.sum()
+    assert json.loads(out)["input"]["files"] == ["standard input::second"]
+
+
+@pytest.mark.usefixtures("gone")
+@pytest.mark.parametrize(
+    ("words", "array"),
+    [(["histogram"], DATA), (["reduce", "--part", "real"], DATA.view("<i2").astype("c8")[:1000]),
+     (["transpose", "-o", "t.npy"], DATA.reshape(5000, 1000)),
+     (["transpose", "-o", "t.npy", "--part", "abs"], DATA[:1000].astype("c8").reshape(40, 25))],
+)  # fmt: skip
+def test_panel_calls_it_standard_input(tmp_path: Path, words: list[str], array: Any) -> None:
+    words = [str(tmp_path / word) if word == "t.npy" else word for word in words]
+    out, err = started(tmp_path, words[0], "-", *words[1:], "--spool").communicate(npy(array))
+    assert b"standard input (" in out, (out, err)
+    assert b"standard-input" not in out + err
 
 
 @pytest.mark.usefixtures("gone")
@@ -100,7 +115,7 @@ def test_stopped_while_it_is_written(tmp_path: Path, number: signal.Signals) -> 
     [
         (["histogram", "-"], b"", 2, "standard input: expected samples, got 0 bytes; did its writer fail?"),
         (["histogram", "-", "-"], b"1234", 2, "-: expected standard input once, got it twice"),
-        (["histogram", "-"], b"12345", 2, "standard-input: expected a multiple of 4 bytes for int32, got 5"),
+        (["histogram", "-"], b"12345", 2, "standard input: expected a multiple of 4 bytes for int32, got 5"),
         (["histogram", "-", "--resume"], b"1234", 2, "--spool: expected no --resume, since"),
         (["histogram", "-", "--stall-timeout", "0.2s"], None, 1, "standard input: expected more samples or the end"),
     ],

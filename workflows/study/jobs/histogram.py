@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 from kernels.study.histogram import VALUES, VARIANTS
 from kernels.study.variant import Variant
 from workflows.aggregation import Aggregation
-from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.histogram import HISTOGRAM
+from workflows.histogram_options import HistogramOptions
 
 
 def job(variant: Variant, options: HistogramOptions) -> Aggregation[HistogramOptions]:
     """The job; ValueError for bins that the ladder does not have."""
-    if options.edges is not None or (options.bins, options.range) != (VALUES, (0.0, float(VALUES))):
-        got = "--edges" if options.edges is not None else f"--bins {options.bins} --range {_text(options.range)}"
+    if options.edges is not None or (options.bins, options.range, options.scale) != (
+        VALUES, (0.0, float(VALUES)), "linear"
+    ):  # fmt: skip
+        got = "--edges" if options.edges is not None else (
+            f"--bins {options.bins or VALUES} --range {_text(options.range)} --scale {options.scale}"
+        )  # fmt: skip
         raise ValueError(f"expected the ladder's bins, --bins {VALUES} --range 0 {VALUES}, got {got}; leave them out")
     return replace(HISTOGRAM, compute=partial(compute, variant.name), dtypes=("int32",))
 

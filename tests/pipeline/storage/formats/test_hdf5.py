@@ -29,7 +29,6 @@ ROOT = Path(__file__).parents[4]
     [
         (lambda file, h5py: file.create_dataset("a", data=np.array(["x"], object), dtype=h5py.string_dtype()), "Python "
          "objects, which are never unpickled"),
-        (lambda file, h5py: file.create_dataset("a", data=np.ones(3, bool)), "got bool; convert"),
         (lambda file, h5py: file.create_dataset("a", data=np.ones(3, complex)),
          "got complex ones (complex128); say which part"),
         (lambda file, h5py: file.create_dataset("a", data=np.zeros(3, "i4,f8")), "got [("),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +100,17 @@ def test_zarr_of_tensorstore(name: str) -> None:
     expected[:, 8:] = -7
     np.testing.assert_array_equal(package_of("zarr").open_array(str(DATA / name), mode="r")[...], expected)
     np.testing.assert_array_equal(read(DATA / name), expected)
+
+
+@pytest.mark.parametrize("part", ["real", "imag"])
+def test_sigmf_of_its_own_package(part: Any) -> None:
+    """As the package reads it, which `tests/cases/data/README.md` says in a formula."""
+    path = DATA / "sigmf_ci16.sigmf-meta"
+    k = np.arange(1000)
+    x = (37 * k**2 + 11 * k) % 4001 - 2000
+    expected = x if part == "real" else np.floor_divide(-x, 2)
+    np.testing.assert_array_equal(read(path, part=part), expected)
+    np.testing.assert_array_equal(read(f"{path}[100:300:7]", part=part), expected[100:300:7])
+    if find_spec("sigmf") is not None:
+        samples = import_module("sigmf").sigmffile.fromfile(str(path), autoscale=False).read_samples()
+        np.testing.assert_array_equal(getattr(samples, part), expected)

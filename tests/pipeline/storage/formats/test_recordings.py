@@ -125,6 +125,15 @@ def test_headers_that_lie(tmp_path: Path, fields: dict[str, str], expected: str)
     assert expected in refused(UsageError, f"{path}::a")
 
 
+def test_label_with_control_characters(tmp_path: Path) -> None:
+    """The error that lists it is one line, without what would drive a terminal."""
+    written = CASES["edf"].written(tmp_path)
+    path = Path(written.item.partition("::")[0])
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"EEG Fp1 ", b"E\n\x1b[31m ", 1))
+    assert r"expected a member 'EEG Fp1', got Fz, E\n\x1b[31m, Temp" in refused(UsageError, written.item)
+
+
 def test_damaged_frames(tmp_path: Path) -> None:
     """A bit of any frame: the stream's own checksums find it, wherever reading begins."""
     item = CASES["flac of 16 bits"].written(tmp_path).item

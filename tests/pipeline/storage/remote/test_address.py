@@ -77,7 +77,7 @@ def test_redacted() -> None:
     ("now", "text"),
     [
         ((5, '"a"', 1.0), None), ((5, '"a"', 2.0), None), ((6, '"a"', 1.0), "5 bytes, got 6"),
-        ((5, '"b"', 1.0), 'the ETag "a", got "b"'), ((5, None, 1.0), 'the ETag "a", got None'),
+        ((5, '"b"', 1.0), 'the ETag "a", got "b"'), ((5, None, 1.0), 'the ETag "a", got none'),
     ],
 )  # fmt: skip
 def test_differences(now: tuple[int, str | None, float], text: str | None) -> None:
@@ -89,3 +89,9 @@ def test_differences(now: tuple[int, str | None, float], text: str | None) -> No
     assert without.differs(ObjectIdentity(url, 5, None, 1.0)) is None and not without.weak
     assert without.differs(ObjectIdentity(url, 5, None, 2.0)) == "the time of its last change, got another one"
     assert ObjectIdentity(url, 5, None, None).weak
+
+
+def test_long_etag_is_cut_in_a_message() -> None:
+    url = Url("https://h/a", "https://h/a", "")
+    message = ObjectIdentity(url, 5, '"a"', None).differs(ObjectIdentity(url, 5, "b" * 9000, None))
+    assert message is not None and message.endswith("b" * 100) and len(message) < 200

@@ -1,0 +1,1 @@
+"""BLAKE3 of samples: chaining values of aligned subtrees, in any order."""

@@ -1,0 +1,183 @@
+// Exact sums of third and fourth powers for check_powers.py, which shares no code with cpu_powers.cpp and gpu_powers.cu
+// and goes other ways.
+//
+// Sums are buckets, one for each power of two, as in check.cpp. Samples of a block become unsigned integers of up to 64
+// bits: integers by their ranks, floats by a shift to the lowest exponent of a window; floats below the window follow in
+// further windows or one by one. An integer is one or two digits of 32 bits, its square up to four; products of digits
+// are added by place. So a sample's power is never formed, and loops are vectorized.
+
+#include "check_window.hpp"
+
+namespace {
+
+constexpr int CUBE_BITS = 3264, FOURTH_BITS = 4352, CUBE_WORDS = 100, FOURTH_WORDS = 133;  // as in powers.py
+typedef Buckets<CUBE_WORDS, CUBE_BITS> Cubes;
+typedef Buckets<FOURTH_WORDS, FOURTH_BITS> Fourths;
+
+constexpr u64 low(u64 product) { return static_cast<u32>(product); }
+constexpr u64 high(u64 product) { return product >> 32; }
+
+// Numbers below 2**32 times 2**power; `minus` has all bits set where a cube is to be subtracted.
+void add_short(const u64* number, const u64* minus, size_t n, int power, Cubes& cubes, Fourths& fourths) {
+    u64 c0 = 0, c1 = 0, c2 = 0, f0 = 0, f1 = 0, f2 = 0, f3 = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const u64 a = number[i], sign = minus[i], p = low(a * a), q = high(a * a);
+        const u64 pa = p * a, qa = q * a, pp = p * p, pq = p * q, qq = q * q;
+        c0 += (low(pa) ^ sign) - sign;
+        c1 += ((high(pa) + low(qa)) ^ sign) - sign;
+        c2 += (high(qa) ^ sign) - sign;
+        f0 += low(pp);
+        f1 += high(pp) + 2 * low(pq);
+        f2 += 2 * high(pq) + low(qq);
+        f3 += high(qq);
+    }
+    const u64 cube[3] = {c0, c1, c2}, fourth[4] = {f0, f1, f2, f3};
+    for (int k = 0; k < 3; ++k) cubes.add(static_cast<int64_t>(cube[k]), 3 * power + 32 * k);
+    for (int k = 0; k < 4; ++k) fourths.add(fourth[k], 4 * power + 32 * k);
+}
+
+// The same of any numbers.
+void add_long(const u64* number, const u64* minus, size_t n, int power, Cubes& cubes, Fourths& fourths) {
+    u64 c0 = 0, c1 = 0, c2 = 0, c3 = 0, c4 = 0, c5 = 0;
+    u64 f0 = 0, f1 = 0, f2 = 0, f3 = 0, f4 = 0, f5 = 0, f6 = 0, f7 = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const u64 a = low(number[i]), b = high(number[i]), sign = minus[i];
+        const u64 second = high(a * a) + 2 * low(a * b), third = high(second) + 2 * high(a * b) + low(b * b);
+        const u64 p = low(a * a), q = low(second), r = low(third), s = high(third) + high(b * b);
+        const u64 pa = p * a, pb = p * b, qa = q * a, qb = q * b, ra = r * a, rb = r * b, sa = s * a, sb = s * b;
+        c0 += (low(pa) ^ sign) - sign;
+        c1 += ((high(pa) + low(pb) + low(qa)) ^ sign) - sign;
+        c2 += ((high(pb) + high(qa) + low(qb) + low(ra)) ^ sign) - sign;
+        c3 += ((high(qb) + high(ra) + low(rb) + low(sa)) ^ sign) - sign;
+        c4 += ((high(rb) + high(sa) + low(sb)) ^ sign) - sign;
+        c5 += (high(sb) ^ sign) - sign;
+        const u64 pp = p * p, pq = p * q, pr = p * r, ps = p * s, qq = q * q, qr = q * r, qs = q * s;
+        const u64 rr = r * r, rs = r * s, ss = s * s;
+        f0 += low(pp);
+        f1 += high(pp) + 2 * low(pq);
+        f2 += 2 * (high(pq) + low(pr)) + low(qq);
+        f3 += 2 * (high(pr) + low(ps) + low(qr)) + high(qq);
+        f4 += 2 * (high(ps) + high(qr) + low(qs)) + low(rr);
+        f5 += 2 * (high(qs) + low(rs)) + high(rr);
+        f6 += 2 * high(rs) + low(ss);
+        f7 += high(ss);
+    }
+    const u64 cube[6] = {c0, c1, c2, c3, c4, c5}, fourth[8] = {f0, f1, f2, f3, f4, f5, f6, f7};
+    for (int k = 0; k < 6; ++k) cubes.add(static_cast<int64_t>(cube[k]), 3 * power + 32 * k);
+    for (int k = 0; k < 8; ++k) fourths.add(fourth[k], 4 * power + 32 * k);
+}
+
+// Bits that a sample may be shifted by.
+template <class F>
+constexpr int WIDTH = sizeof(typename F::Word) == 8 ? 64 - 1 - F::FRACTION : 32 - 1 - F::FRACTION;
+
+template <class F>
+void add_window(const typename F::Word* x, const Window<F>& window, Cubes& cubes, Fourths& fourths) {
+    typedef typename F::Word Word;
+    u64 number[BLOCK], minus[BLOCK];
+    for (size_t i = 0; i < BLOCK; ++i) {
+        const Word bits = window.template kept<false>(x[i]);
+        number[i] = static_cast<u64>(F::integer(bits)) << window.above_base(bits);
+        minus[i] = -static_cast<u64>(bits >> (8 * sizeof(Word) - 1));
+    }
+    if constexpr (sizeof(Word) == 8) add_long(number, minus, BLOCK, window.power(), cubes, fourths);
+    else add_short(number, minus, BLOCK, window.power(), cubes, fourths);
+}
+
+// Samples below a magnitude, zeros aside.
+template <class F>
+void add_each_below(const typename F::Word* x, typename F::Word ceiling, Cubes& cubes, Fourths& fourths) {
+    for (size_t i = 0; i < BLOCK; ++i) {
+        const typename F::Word size = F::size(x[i]);
+        if (!size || size >= ceiling) continue;
+        const int exponent = static_cast<int>(size >> F::FRACTION);
+        const u64 number = F::integer(size), minus = -static_cast<u64>(x[i] >= F::SIGN);
+        add_long(&number, &minus, 1, exponent - (exponent > 0) + F::LEAST, cubes, fourths);
+    }
+}
+
+template <class F>
+void sum_floats(const void* data, size_t n, Cubes& cubes, Fourths& fourths) {
+    typedef typename F::Word Word;
+    const Word* samples = static_cast<const Word*>(data);
+    Word copy[BLOCK];
+    for (size_t start = 0; start < n; start += BLOCK) {
+        const Word* block = filled(samples + start, n - start < BLOCK ? n - start : BLOCK, Word(0), copy);
+        // One window after another, as long as enough samples are in it.
+        Word ceiling = F::INFINITE, largest = largest_below<F>(block, ceiling);
+        while (largest) {
+            const Window<F> window(largest, ceiling, WIDTH<F>);
+            if (number_in(block, window) < WORTHWHILE) break;
+            add_window<F>(block, window, cubes, fourths);
+            ceiling = window.floor;
+            largest = largest_below<F>(block, ceiling);
+        }
+        if (largest) add_each_below<F>(block, ceiling, cubes, fourths);
+    }
+}
+
+// Ranks: `half` is what is added to a sample.
+template <class Word>
+void sum_ranks(const void* data, size_t n, Word half, Cubes& cubes, Fourths& fourths) {
+    const Word* samples = static_cast<const Word*>(data);
+    u64 number[BLOCK];
+    const u64 none[BLOCK] = {};
+    for (size_t start = 0; start < n; start += BLOCK) {
+        const size_t length = n - start < BLOCK ? n - start : BLOCK;
+        for (size_t i = 0; i < length; ++i) number[i] = static_cast<Word>(samples[start + i] ^ half);
+        if constexpr (sizeof(Word) == 8) add_long(number, none, length, 0, cubes, fourths);
+        else add_short(number, none, length, 0, cubes, fourths);
+    }
+}
+
+}  // namespace
+
+// Types are numbered as in partial.py.
+enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64 };
+
+typedef void (*Add)(void* state, const void* x, size_t n, int64_t first);
+
+// What is kept from call to call.
+struct State {
+    int type;
+    Add moments;  // checks the rest of the partial
+    void* of_moments;
+    Cubes cubes;
+    Fourths fourths;
+};
+
+extern "C" {
+
+size_t state_bytes() { return sizeof(State); }
+
+// A state of zeros.
+void begin(State* state, int type, Add moments, void* of_moments) {
+    state->type = type, state->moments = moments, state->of_moments = of_moments;
+}
+
+// At most 2**31 samples, of which the first one is the one with index `first`.
+void add_samples(State* state, const void* x, size_t n, int64_t first) {
+    state->moments(state->of_moments, x, n, first);
+    Cubes& cubes = state->cubes;
+    Fourths& fourths = state->fourths;
+    switch (state->type) {
+        case INT8: sum_ranks<uint8_t>(x, n, 0x80, cubes, fourths); break;
+        case UINT8: sum_ranks<uint8_t>(x, n, 0, cubes, fourths); break;
+        case INT16: sum_ranks<uint16_t>(x, n, 0x8000, cubes, fourths); break;
+        case UINT16: sum_ranks<uint16_t>(x, n, 0, cubes, fourths); break;
+        case INT32: sum_ranks<u32>(x, n, 0x80000000u, cubes, fourths); break;
+        case UINT32: sum_ranks<u32>(x, n, 0, cubes, fourths); break;
+        case INT64: sum_ranks<u64>(x, n, u64(1) << 63, cubes, fourths); break;
+        case UINT64: sum_ranks<u64>(x, n, 0, cubes, fourths); break;
+        case FLOAT16: sum_floats<Half>(x, n, cubes, fourths); break;
+        case FLOAT32: sum_floats<Single>(x, n, cubes, fourths); break;
+        case FLOAT64: sum_floats<Double>(x, n, cubes, fourths); break;
+    }
+}
+
+// The words of the sum of cubes, followed by those of fourth powers.
+void finish(const State* state, int64_t* words) {
+    state->cubes.words(words);
+    state->fourths.words(words + CUBE_WORDS);
+}
+}

@@ -1,0 +1,90 @@
+"""Flags that jobs share: how to read the input, what to check, what to print and write, where to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pipeline.cli.flags import Duration, Gpus, Lengths, Size
+from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag
+from pipeline.cli.inputs import input_flags
+from pipeline.cli.preparation import preparation_flags
+from pipeline.cli.rows import row_flags
+from pipeline.process.beat import STALL_SECONDS
+from pipeline.settings import VERIFY
+from pipeline.storage.output_format import KNOWN
+from workflows.aggregation import Aggregation
+from workflows.array_job import ArrayJob
+
+DIGEST = "digest"  # the job whose result --with-digest names
+
+
+def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Option]:
+    """Flags of all jobs: how to read the input, what to check, what to print, where to run."""
+    aggregation = isinstance(workflow, Aggregation)
+    flags = [
+        *input_flags(),
+        *([*preparation_flags(), *row_flags()] if aggregation else ()),
+        Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
+             "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
+             "output. May be given several times.") if aggregation else None,
+        Flag(["--with-digest"], group=COMPUTATION, is_flag=True, help="Name the BLAKE3 of all samples beside the "
+             "result, from the same read.") if aggregation and workflow.name != DIGEST else None,
+        kernel_flag(),
+        Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), default="auto", shown="auto",
+             help="What to check against an independent computation on the CPU: as much as can be checked in the time "
+             "that the run takes, at least 1 % of every chunk; everything; a random 1/256 of every chunk; or nothing. "
+             "Invariants are checked in any case."),
+        Flag(["--replay"], group=COMPUTATION, type=float, default=0.0, shown="0", metavar="SHARE", help="Compute this "
+             "share of the chunks again, on another GPU if there is one: the same bits have to come out."),
+        output_flag(workflow),
+        None if aggregation else Flag(["--chunks"], group=OUTPUT, type=Lengths(), metavar="N,N", shown="whole rows",
+                                      help="Shape of the chunks of a Zarr store."),
+        Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
+        Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
+             "for Perfetto or chrome://tracing, and print a summary on stderr."),
+        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr."),
+        Flag(["--resume"], group=PLACE, is_flag=True, help="Continue the unfinished run of exactly this request, if "
+             "there is one."),
+        Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
+             help="What to compute on; the result is the same."),
+        Flag(["--gpus"], group=PLACE, type=Gpus(), metavar="N|all|idle|LIST", shown="as many as finish first",
+             help="GPUs that take part: so many, all, those that nobody uses, or a list of indices as nvidia-smi shows "
+             "them, or of UUIDs, like 0,2 (a single index with a comma: 2,)."),
+        Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
+             help="Bytes per task, like 256MiB."),
+        Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="GPU memory that the tasks of a "
+             "GPU may use."),
+        None if aggregation else Flag(["--memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="Memory that "
+                                      "the tasks of a process may use."),
+        Flag(["--scheduler"], group=PLACE, metavar="ADDRESS", help="Run on this existing Dask cluster."),
+        Flag(["--scheduler-file"], group=PLACE, metavar="FILE", help="Run on the cluster whose scheduler wrote this "
+             "file."),
+        Flag(["--tls-ca-file"], group=PLACE, metavar="FILE", help="Certificate authority of that cluster (PEM)."),
+        Flag(["--tls-cert"], group=PLACE, metavar="FILE", help="Your certificate for it."),
+        Flag(["--tls-key"], group=PLACE, metavar="FILE", help="The key of your certificate."),
+        Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop after 90s, 30m or 2h, with "
+             "exit status 75."),
+        Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
+             help="How long a process may read, copy and compute nothing until it is killed, and its task done again."),
+        Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
+             ":8787 for example, or at any free port with :0."),
+    ]  # fmt: skip
+    return [flag for flag in flags if flag is not None]
+
+
+def kernel_flag() -> click.Option:
+    """The flag for a variant of the courses."""
+    return Flag(["--kernel"], group=COMPUTATION, metavar="NAME", help="Compute with this kernel of the courses, which "
+                "`study` compares, on GPUs, where it takes what is asked for.")  # fmt: skip
+
+
+def output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
+    """The flag for the file that a job writes: optional for a result, required for an array."""
+    if isinstance(workflow, ArrayJob):
+        text = f"Where the array goes: {KNOWN}. It appears once it is verified."
+    else:
+        text = f"Write the result, as the suffix says: {', '.join(workflow.formats)}."
+    required = isinstance(workflow, ArrayJob)
+    return Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=required, help=text)

@@ -1,0 +1,127 @@
+"""Questions about one file of float32 samples: whole commands, beside other libraries' on the same cores.
+
+python -m tests.benchmarks OUT_FOLDER --only questions
+
+Quantiles, channels, selections, moments, rules for bins and digests. The file lies in memory, and was read before. The
+commands take turns, and the least seconds count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.benchmarks.common import Process, command, process
+from tests.benchmarks.jobs import MEMORY
+from tests.benchmarks.markdown import table
+from tests.benchmarks.question_peers import BINS, CHANNELS, PEERS, RANGE
+
+PEERS_FILE = str(Path(__file__).with_name("question_peers.py"))
+TILE = 2**24  # samples, written again and again with another sign or scale
+CLOSE = 1e-6  # of moments: other libraries round
+
+
+class Question(NamedTuple):
+    """The words of our command, and the part of its result that peers print."""
+
+    words: tuple[str, ...]
+    answer: Any
+
+
+LIMITS = ("--bins", str(BINS), "--range", *map(str, RANGE))
+QUESTIONS: Mapping[str, Question] = {
+    "median": Question(("quantile", "--q", "0.5"), lambda result: result["values"][0]),
+    "channels": Question(
+        ("histogram", *LIMITS, "--channels", str(CHANNELS)),
+        lambda result: [sum(row[1:-1]) for row in result["histogram"]["storage"]["values"]],
+    ),
+    "selected": Question(
+        ("histogram", *LIMITS, "--where", "-1 <= x < 2"),
+        lambda result: sum(result["histogram"]["storage"]["values"][1:-1]),
+    ),
+    "moments": Question(
+        ("reduce", "--op", "skewness,kurtosis"), lambda result: [result["skewness"], result["kurtosis"]]
+    ),
+    "rule": Question(
+        ("histogram", "--bins", "fd", "--range", "auto"),
+        lambda result: len(result["histogram"]["storage"]["values"]) - 2,
+    ),
+    "digest": Question(("digest",), lambda result: result["blake3"]),
+}
+
+
+def write(path: Path, gib: float) -> None:
+    """Normal samples; no two tiles are the same."""
+    tile = np.random.default_rng(0).standard_normal(TILE).astype(np.float32)
+    with path.open("wb") as file:
+        for number in range(max(1, round(gib * 2**28 / TILE))):
+            file.write((tile[: min(TILE, round(gib * 2**28))] * np.float32(1 + number / 64)).tobytes())
+
+
+def agrees(ours: Any, theirs: Any) -> bool:
+    """Whether both are the same, numbers up to the other library's rounding."""
+    if isinstance(ours, float):
+        return math.isclose(ours, theirs, rel_tol=CLOSE, abs_tol=CLOSE)
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(agrees, ours, theirs))
+    return bool(ours == theirs)
+
+
+def answered(name: str, path: Path, repeats: int) -> dict[str, Any]:
+    """Least seconds and peak bytes of our command, verified by default and not at all, and of each installed peer."""
+    question = QUESTIONS[name]
+    words = command(*question.words, str(path), "--dtype", "float32", "-q", "--json")
+    works = {"ours": words, "ours, unverified": [*words, "--verify", "off"]}
+    works |= {peer: [sys.executable, PEERS_FILE, peer, asked, str(path)] for peer, asked in PEERS
+              if asked == name and find_spec(peer.lower())}  # fmt: skip
+    runs: dict[str, list[Process]] = {who: [] for who in works}
+    for _ in range(repeats):
+        for who, of_one in works.items():
+            runs[who].append(process(of_one))
+    report = json.loads(runs["ours"][0].printed)
+    ours, verdict = question.answer(report["result"]), report["verification"]
+    right = {
+        who: agrees(ours, json.loads(taken[0].printed)) for who, taken in runs.items() if not who.startswith("ours")
+    }
+    return {
+        "agrees": all(right.values()), "share": verdict["checked"] / verdict["samples"],
+        "seconds": {who: min(run.seconds for run in taken) for who, taken in runs.items()},
+        "peak bytes": {who: max(run.peak_bytes for run in taken) for who, taken in runs.items()},
+    }  # fmt: skip
+
+
+def measure(gib: float = 4, repeats: int = 3) -> dict[str, Any]:
+    """All questions."""
+    rows = {}
+    with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
+        path = Path(scratch, "samples.bin")
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # the peak of a command counts from its parent's
+            pool.submit(write, path, gib).result()
+        for name in QUESTIONS:
+            rows[name] = answered(name, path, repeats)
+            print(name, rows[name], flush=True)
+    return {"GiB": gib, "repeats": repeats, "questions": rows}
+
+
+def described(figures: Mapping[str, Any]) -> str:
+    """A table: our seconds and memory, and each peer's."""
+    lines = []
+    for name, row in figures["questions"].items():
+        seconds, peak = row["seconds"], row["peak bytes"]
+        peers = ", ".join(f"{who} {taken:.2f} s, {peak[who] / 2**20:,.0f} MiB" for who, taken in seconds.items()
+                          if not who.startswith("ours"))  # fmt: skip
+        words = " ".join(QUESTIONS[name].words)
+        lines.append([f"`{words}`", f"{seconds['ours']:.2f}", f"{seconds['ours, unverified']:.2f}",
+                      f"{peak['ours'] / 2**20:,.0f}", f"{100 * row['share']:.0f} %", peers])  # fmt: skip
+    columns = ["", "verified, s", "unverified, s", "MiB", "checked", "others"]
+    return f"{figures['GiB']:g} GiB of float32.\n\n{table(columns, lines)}"

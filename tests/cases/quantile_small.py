@@ -1,0 +1,133 @@
+"""Small ragged inputs for counts of keys: see all.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import device
+from kernels.quantile import gpu
+from kernels.quantile.cells import Cell, Cells, cells_of, combined, first_cells
+from kernels.quantile.keys import to_keys
+from kernels.quantile.reference import around_reference, cells_reference
+from tests.cases.case import RANDOM, Case, same
+
+WIDE = gpu.WIDE
+TOP = 2**16
+
+
+def samples_of(dtype: str, size: int, seed: int = 0) -> NDArray[Any]:
+    """All kinds of samples: random bits, crowded ones, special ones, the ends of the range."""
+    random, native = RANDOM(seed), np.dtype(dtype)
+    samples = random.integers(0, 256, size * native.itemsize, np.uint8).view(native).copy()
+    samples[::3] = np.arange(5).astype(native)[random.integers(0, 5, len(samples[::3]))]
+    if native.kind == "f":
+        special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, np.finfo(native).smallest_subnormal], native)
+        samples[1::7] = special[np.arange(len(samples[1::7])) % 7]
+    else:
+        ends = np.iinfo(native)
+        samples[1::7], samples[2::7] = ends.min, ends.max
+    return samples
+
+
+def cells_around(samples: NDArray[Any], number: int, gather: bool) -> Cells:
+    """Cells of samples that hold some of them: different widths, neighbours, the last key; or what gathers them."""
+    bits = 8 * samples.dtype.itemsize
+    keys = np.unique(to_keys(samples[: 40 * number]))
+    chosen = keys[np.linspace(0, len(keys) - 1, number).astype(int)].astype(np.uint64)
+    widths = {int(key) >> (wide := 3 + place % (bits - 18)) << wide: wide for place, key in enumerate(chosen)}
+    cells: list[Cell] = []
+    for first, wide in sorted(widths.items()):
+        if not cells or cells[-1].first + 2 ** cells[-1].bits <= first:
+            cells.append(Cell(first, wide, 0, 0 if gather else TOP))
+    made = cells_of(bits, cells)
+    if not gather:
+        return made
+    inside = cells_reference(samples, made.firsts, made.bits, made.slot_bits, 0).sum()
+    return Cells(bits, made.firsts, made.bits, made.slot_bits, max(int(inside), 1))
+
+
+def _reference(samples: NDArray[Any], cells: Cells) -> NDArray[np.int64]:
+    return cells_reference(samples, cells.firsts, cells.bits, cells.slot_bits, cells.gathered)
+
+
+def _top(dtype: str, size: int, start: int, shared: int, cp: Any) -> None:
+    samples, cells = samples_of(dtype, size + start), first_cells(8 * np.dtype(dtype).itemsize)
+    limits = device.Limits(3, 1024, 2048, 65536, 233472, shared)
+    with patch.object(device, "limits", lambda: limits):
+        got = gpu.count_cells_on_device(cp.asarray(samples)[start:], cells)
+    same(got, _reference(samples[start:], cells))
+
+
+def _one_block(dtype: str, size: int, start: int, cp: Any) -> None:
+    """Several tiles to a block, runs of equal samples."""
+    samples, cells = samples_of(dtype, size + start), first_cells(8 * np.dtype(dtype).itemsize)
+    samples[size // 2 : size // 2 + 3000] = 3
+    with patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+        got = gpu.count_cells_on_device(cp.asarray(samples)[start:], cells)
+    same(got, _reference(samples[start:], cells))
+
+
+def _crowded(cp: Any) -> None:
+    """One block counts more than 2^16 equal samples."""
+    samples = np.full(2**17 + 301, 7, np.uint16)
+    samples[::2] = 6
+    with patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+        got = gpu.count_cells_on_device(cp.asarray(samples), first_cells(16))
+    same(got, _reference(samples, first_cells(16)))
+
+
+def _too_many(cp: Any) -> None:
+    """More keys than there is room for: they are counted, and left out."""
+    samples = samples_of("float32", 1500)
+    cells = cells_around(samples, 5, True)
+    small = Cells(cells.key_bits, cells.firsts, cells.bits, cells.slot_bits, 3)
+    got = gpu.count_cells_on_device(cp.asarray(samples), small).get()
+    assert got[0] == -1 - cells.gathered and got.shape == (4,)
+
+
+def _cells(dtype: str, number: int, gather: bool, cp: Any) -> None:
+    samples = samples_of(dtype, 2049)
+    cells = cells_around(samples, number, gather)
+    on_device = cp.asarray(samples)
+    same(gpu.count_cells_on_device(on_device, cells), _reference(samples, cells))
+    parts = [gpu.count_cells_on_device(on_device[cut], cells) for cut in (slice(0, 700), slice(700, None))]
+    same(combined(*parts), _reference(samples, cells))
+
+
+def _around(dtype: str, number: int, shared: int, cp: Any) -> None:
+    samples = samples_of(dtype, 3001)
+    values = np.unique(samples[samples == samples])
+    values = values[np.linspace(0, len(values) - 1, number).astype(int)]
+    limits = device.Limits(2, 1024, 2048, 65536, 233472, shared)
+    with patch.object(device, "limits", lambda: limits), patch.object(gpu, "TILE_BYTES", 4096):  # several blocks
+        got = gpu.count_around_on_device(cp.asarray(samples), to_keys(values))
+    same(got, around_reference(samples, values))
+
+
+def quantile_cases() -> Iterator[Case]:
+    """Every kernel: types of every width, with room for counters in a block and without."""
+    for number, dtype in enumerate(("int8", "uint8", "int16", "uint16", "float16", *WIDE)):
+        tile = 1024 * 4 * 16 // np.dtype(dtype).itemsize
+        size = tile + 517 if number % 3 == 0 else 1025
+        for shared in (2**17, 2**8):
+            check = partial(_top, dtype, size, number % 2, shared)
+            yield Case("quantile/gpu", "quantile_top", f"{dtype}, {size}, {shared} bytes", check)
+    for dtype, size, start in (("int32", 3 * 2**14 + 5, 0), ("float32", 5 * 2**14 + 7, 1), ("uint8", 3, 1),
+                               ("int32", 2**14 + 2, 1)):  # fmt: skip
+        check = partial(_one_block, dtype, size, start)
+        yield Case("quantile/gpu", "quantile_top", f"{dtype}, {size} from {start} in one block", check)
+    yield Case("quantile/gpu", "quantile_top", "uint16, counters above 16 bits", _crowded)
+    yield Case("quantile/gpu", "quantile_cells", "more keys than room", _too_many)
+    for number, dtype in enumerate(WIDE):
+        for cells, gather in ((1, number % 2 == 0), (9, number % 2 == 1), (30, False)):
+            check = partial(_cells, dtype, cells, gather)
+            yield Case("quantile/gpu", "quantile_cells", f"{dtype}, {cells} cells{', gathered' * gather}", check)
+        for values, shared in ((1, 2**14), (5, 2**14), (40, 2**6), (0, 2**14)):
+            check = partial(_around, dtype, values, shared)
+            yield Case("quantile/gpu", "quantile_around", f"{dtype}, {values}, {shared} bytes", check)

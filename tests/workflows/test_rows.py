@@ -1,0 +1,138 @@
+"""Rows: which sample is in which, and jobs on each of them, for blocks that begin anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from workflows.by_rows import by_rows
+from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE, ReduceOptions
+from workflows.rows import Part, Rows, RowsOptions, decoded, encoded, split
+
+BINS = HistogramOptions(bins=8, range=(0, 64))
+SUMS = ReduceOptions(op="sum,argmin,argmax")
+
+
+@st.composite
+def layouts(draw: Any) -> tuple[Rows, int, NDArray[np.int64]]:
+    """Rows, a number of samples, and the row of each of them, by NumPy's own arithmetic of axes."""
+    if draw(st.booleans()):
+        sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any))
+        rows = Rows("file", (len(sizes),), None, sizes=tuple(sizes), names=tuple(map(str, range(len(sizes)))))
+        return rows, sum(sizes), np.repeat(np.arange(len(sizes)), sizes)
+    outer, length, inner = (draw(st.integers(1, most)) for most in (3, 7, 5))
+    of_all = np.broadcast_to(np.arange(outer * inner).reshape(outer, 1, inner), (outer, length, inner))
+    return Rows("row", (outer, inner), length, inner), outer * length * inner, of_all.reshape(-1)
+
+
+@settings(deadline=None)
+@given(layouts(), st.data())
+def test_every_sample_is_in_its_row(layout: tuple[Rows, int, NDArray[np.int64]], data: Any) -> None:
+    rows, samples, expected = layout
+    start = data.draw(st.integers(0, samples - 1))
+    stop = data.draw(st.integers(start + 1, samples))
+    got = np.full(stop - start, -1)
+    for row, indices, place in rows.runs(range(start, stop)):
+        assert (got[place] == -1).all()
+        got[place] = row
+        assert list(indices) == list(range(start, stop)[place])
+    assert got.tolist() == expected[start:stop].tolist()
+    assert rows.rows_of(np.arange(start, stop)).tolist() == got.tolist()
+    for index in range(start, stop):
+        of_row = np.flatnonzero(expected == expected[index])
+        assert rows.within(index) == np.flatnonzero(of_row == index)[0]
+
+
+@settings(deadline=None)
+@given(layouts(), st.data())
+def test_split_gives_the_samples_of_each_row(layout: tuple[Rows, int, NDArray[np.int64]], data: Any) -> None:
+    rows, samples, expected = layout
+    start = data.draw(st.integers(0, samples - 1))
+    stop = data.draw(st.integers(start + 1, samples))
+    of_rows: dict[int, list[int]] = {}
+    for row, indices, run in split(rows, np.arange(start, stop), start):
+        assert run.flags.c_contiguous and run.tolist() == list(indices)
+        of_rows.setdefault(row, []).extend(run.tolist())
+    wanted = {int(row): (start + np.flatnonzero(expected[start:stop] == row)).tolist()
+              for row in np.unique(expected[start:stop])}  # fmt: skip
+    assert of_rows == wanted
+
+
+@settings(deadline=None)
+@given(layouts(), st.data())
+def test_partials_do_not_depend_on_how_samples_are_cut(layout: tuple[Rows, int, NDArray[np.int64]], data: Any) -> None:
+    """Compute, the check and the reference give the same bits, which add up to those of each row by itself."""
+    rows, samples, expected = layout
+    values = np.array(data.draw(st.lists(st.integers(-3, 70), min_size=samples, max_size=samples)), np.int16)
+    cuts = sorted(data.draw(st.sets(st.integers(1, samples), max_size=3)) | {samples})
+    for workflow, inner in ((HISTOGRAM, BINS), (REDUCE, SUMS)):
+        job, options = by_rows(workflow), RowsOptions(rows, values.dtype, (inner,))
+        totals: list[Any] = []
+        check = job.check(options, values.dtype)
+        assert check is not None
+        start = 0
+        for stop in cuts:
+            block, indices = values[start:stop], range(start, stop)
+            partial = job.compute(block, options, indices)
+            np.testing.assert_array_equal(job.reference(block, options, indices), partial)
+            check.add(block, start)
+            totals.append(partial)
+            start = stop
+        total = totals[0]
+        for partial in totals[1:]:
+            total = job.combine(partial, total)
+        np.testing.assert_array_equal(total, job.compute(values, options, range(samples)))
+        np.testing.assert_array_equal(check.partial(), total)
+        assert not any(invariant(total, samples) for invariant in job.invariants)
+        parts = decoded(total)
+        for row, part in parts.items():
+            np.testing.assert_array_equal(part.partial, workflow.reference(values[expected == row], inner))
+
+
+def test_encoded_is_read_back() -> None:
+    parts = {5: Part(3, np.arange(4)), 2: Part(1, np.arange(0)), 9: Part(0, np.arange(1))}
+    back = decoded(encoded(parts))
+    assert list(back) == [2, 5, 9]
+    assert all(back[row].samples == part.samples and (back[row].partial == part.partial).all()
+               for row, part in parts.items())  # fmt: skip
+    assert decoded(encoded({})) == {}
+
+
+def changed(partial: NDArray[np.int64], row: int, entry: int) -> NDArray[np.int64]:
+    parts = decoded(partial.copy())
+    parts[row].partial[entry] += 1
+    return encoded(parts)
+
+
+def test_what_differs_is_named() -> None:
+    rows = Rows("channel", (3,), 4, 3)
+    job, options = by_rows(HISTOGRAM), RowsOptions(rows, np.dtype(np.int32), (BINS,))
+    values = np.arange(12, dtype=np.int32)
+    partial = job.compute(values, options, range(12))
+    assert job.differences
+    assert list(job.differences(changed(partial, 1, 2), partial, options)) == [
+        "channel 1, bin 1 [8, 16): expected 1, got 2"
+    ]
+    fewer = job.compute(values[:11], options, range(11))
+    assert list(job.differences(fewer, partial, options)) == ["channel 2: expected 4 samples, got 3"]
+    wrong = changed(partial, 2, 0)
+    told = [text for invariant in job.invariants if (text := invariant(wrong, 12))]
+    assert told == ["row 2: every sample is counted once: expected 4 in all, got 5"]
+    assert job.invariants[0](fewer, 12) == "every sample is in a row: expected 12 in all, got 11"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("workflow", "inner"), [(HISTOGRAM, BINS), (REDUCE, SUMS)])
+@pytest.mark.parametrize("rows", [Rows("channel", (3,), 33, 3), Rows("segment", (4,), 25), Rows("row", (3, 3), 11, 3)])
+def test_on_a_device(cp: Any, rows: Rows, workflow: Any, inner: Any) -> None:
+    values = np.random.default_rng(0).integers(-5, 70, 99).astype(np.int16)
+    job, options = by_rows(workflow), RowsOptions(rows, values.dtype, (inner,))
+    for start, stop in ((0, 99), (7, 60), (98, 99)):
+        got = job.compute(cp.asarray(values[start:stop]), options, range(start, stop))
+        np.testing.assert_array_equal(got, job.reference(values[start:stop], options, range(start, stop)))

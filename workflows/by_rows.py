@@ -1,0 +1,231 @@
+"""Runs an aggregation on every row of the samples by itself: a job made of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common.arrays import array_module
+from workflows.aggregation import Aggregation, Check, Invariant, Survey
+from workflows.rows import Part, RowsOptions, decoded, encoded, following, headed, split
+from workflows.rows_check import RowsCheck, of_run
+from workflows.rows_result import stacked
+
+
+def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
+    """The job that runs another one on each row.
+
+    Its partials are those of the rows that samples belong to, as `workflows.rows.encoded` puts them together; the other
+    job's have to be int64 arrays of one dimension.
+    """
+    made: Aggregation[RowsOptions] = Aggregation(
+        name=workflow.name,
+        summary=workflow.summary,
+        options=RowsOptions,
+        compute=lambda block, options, indices: _computed(workflow, block, options, indices),
+        combine=lambda a, b: _combined(workflow, a, b),
+        finalize=lambda partial, options: stacked(_finalized(workflow, partial, options), options.rows),
+        reference=lambda block, options, indices: _reference(workflow, block, options, indices),
+        invariants=(every_sample_in_a_row, *(_of_each_row(invariant) for invariant in workflow.invariants)),
+        label=lambda position, options: f"entry {position}",
+        differences=lambda got, expected, options: _differences(workflow, got, expected, options),
+        check=lambda options, dtype: _check(workflow, options, dtype),
+        located=True,
+        c_order=workflow.c_order,
+        frame=lambda options: options.rows.inner,
+        empty=(lambda dtype, options: encoded({})) if workflow.empty else None,
+        cpu_source=workflow.cpu_source,
+        survey=None if workflow.survey is None else _survey(workflow.survey),
+        formats=workflow.formats,
+        kernel=workflow.kernel,
+        dtypes=workflow.dtypes,
+        rounding=lambda dtype, samples, options: workflow.rounding(dtype, samples, options.of(0)),
+        asked=workflow.asked,
+    )
+    within = workflow.within and (lambda got, expected: _within(workflow, got, expected))
+    return replace(made, within=within)
+
+
+def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indices: range) -> NDArray[np.int64]:
+    """On the device that holds the block; the partials of all rows are copied to the host together."""
+    samples: dict[int, int] = {}
+    partials: dict[int, Any] = {}
+    for row, places, run in split(options.rows, block, indices.start):
+        partial = of_run(workflow, workflow.compute, run, options, row, places)
+        partials[row] = workflow.combine(partials[row], partial) if row in partials else partial
+        samples[row] = samples.get(row, 0) + len(places)
+    if not isinstance(partial, np.ndarray):
+        partials = _on_host(partials)
+    return encoded({row: Part(samples[row], partial) for row, partial in partials.items()})
+
+
+def _on_host(partials: Mapping[int, Any]) -> dict[int, NDArray[np.int64]]:
+    arrays = list(partials.values())
+    together = array_module(arrays[0]).concatenate(arrays).get()
+    ends = np.cumsum([len(partial) for partial in partials.values()])
+    return dict(zip(partials, np.split(together, ends[:-1]), strict=True))
+
+
+def _combined(workflow: Aggregation[Any], a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    if not (a[0] and b[0]):
+        return a if a[0] else b
+    first, second = (a, b) if a[1] <= b[1] else (b, a)
+    last, next_ = int(first[first[0]]), int(second[1])
+    if last < next_:  # as those of successive segments: their number may be large
+        return following(first, second)
+    if last == next_ and first[0] > 1 and second[0] > 1:
+        return following(following(_cut(first, slice(-1)), _combined(workflow, _cut(first, slice(-1, None)),
+                                   _cut(second, slice(1)))), _cut(second, slice(1, None)))  # fmt: skip
+    parts = decoded(a)
+    for row, part in decoded(b).items():
+        if row in parts:
+            samples, partial = parts[row]
+            part = Part(samples + part.samples, workflow.combine(partial, part.partial))
+        parts[row] = part
+    return encoded(parts)
+
+
+def _cut(partial: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
+    """Some successive rows of a partial."""
+    head, data = headed(partial)
+    ends = np.concatenate([[0], np.cumsum(head[2])])
+    kept = head[:, rows]
+    first = ends[:-1][rows][0]
+    return np.concatenate([[kept.shape[1]], kept.reshape(-1), data[first : first + kept[2].sum()]])
+
+
+def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOptions, indices: range) -> Any:
+    """Rows gathered one by one, by the row of every index."""
+    rows = options.rows.rows_of(np.arange(indices.start, indices.stop))
+    parts = {}
+    for row in np.unique(rows).tolist():
+        places = np.flatnonzero(rows == row)
+        # The samples of a row are evenly spaced, unless they are of several groups, which are taken one by one.
+        partial, first = None, 0
+        cuts = np.flatnonzero(np.diff(places) != options.rows.inner) + 1
+        for group in np.split(places, cuts):
+            first = indices.start + int(group[0])
+            of_group = range(first, first + len(group) * options.rows.inner, options.rows.inner)
+            one = of_run(workflow, workflow.reference, block[group], options, row, of_group)
+            partial = one if partial is None else workflow.combine(partial, one)
+        parts[row] = Part(len(places), np.asarray(partial))
+    return encoded(parts)
+
+
+def _check(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
+    return None if workflow.check(options.of(0), dtype) is None else RowsCheck(workflow, options, dtype)
+
+
+def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: RowsOptions) -> list[Any]:
+    """The result of every row, of those without samples, too."""
+    parts, rows = decoded(partial), options.rows
+    number = max(parts, default=-1) + 1 if rows.number is None else rows.number
+    samples = sum(part.samples for part in parts.values())
+    if not number:
+        raise ValueError("expected at least one row, got no samples")
+    if rows.length is None and not rows.sizes and samples % rows.inner:  # of unknown length before
+        raise ValueError(f"--channels: expected a multiple of {rows.inner} samples, got {samples:,}; is the input "
+                         "complete?")  # fmt: skip
+    results = []
+    for row in range(number):
+        if row in parts:
+            of_row = parts[row].partial
+            if workflow.located and workflow.relocate is not None:  # positions are those in the source
+                of_row = workflow.relocate(of_row.copy(), rows.within)
+            results.append(workflow.finalize(of_row, options.of(row)))
+        else:
+            assert workflow.empty is not None
+            of_row = workflow.empty(options.dtype, options.of(row))
+            results.append(workflow.finalize(of_row, options.of(row)))
+    return results
+
+
+def every_sample_in_a_row(partial: NDArray[np.int64], samples: int) -> str | None:
+    """The rows have as many samples as there are."""
+    total = sum(part.samples for part in decoded(partial).values())
+    return None if total == samples else f"every sample is in a row: expected {samples:,} in all, got {total:,}"
+
+
+def _of_each_row(invariant: Invariant) -> Invariant:
+    def holds(partial: NDArray[np.int64], samples: int) -> str | None:
+        for row, part in decoded(partial).items():
+            if len(part.partial) and (broken := invariant(part.partial, part.samples)):
+                return f"row {row}: {broken}"
+        return None
+
+    return holds
+
+
+def _differences(
+    workflow: Aggregation[Any], got: NDArray[np.int64], expected: NDArray[np.int64], options: RowsOptions
+) -> Iterable[str]:
+    """The first entries that differ, with the names of their rows."""
+    ours, theirs = decoded(got), decoded(expected)
+    for row in sorted(ours.keys() | theirs.keys()):
+        name = f"{options.rows.by} {options.rows.name(row)}"
+        if row not in ours or row not in theirs or ours[row].samples != theirs[row].samples:
+            counts = [parts[row].samples if row in parts else 0 for parts in (theirs, ours)]
+            yield f"{name}: expected {counts[0]:,} samples, got {counts[1]:,}"
+            continue
+        one, other = ours[row].partial, theirs[row].partial
+        if len(one) != len(other):
+            yield f"{name}: expected {len(other)} entries, got {len(one)}"
+        elif len(places := np.flatnonzero(one != other)):
+            place = int(places[0])
+            yield f"{name}, {workflow.label(place, options.of(row))}: expected {other[place]}, got {one[place]}"
+
+
+def _within(workflow: Aggregation[Any], got: NDArray[np.int64], expected: NDArray[np.int64]) -> str | None:
+    """What is wrong with partials that need not be equal, but near."""
+    assert workflow.within is not None
+    ours, theirs = decoded(got), decoded(expected)
+    if {row: part.samples for row, part in ours.items()} != {row: part.samples for row, part in theirs.items()}:
+        return "other rows, or other numbers of samples in them"
+    wrong = (workflow.within(ours[row].partial, theirs[row].partial) for row in ours)
+    return next(filter(None, wrong), None)
+
+
+def _survey(survey: Survey[Any]) -> Survey[RowsOptions]:
+    """Completes the options of every row: from the row itself, or from all samples for all rows."""
+
+    def needed(options: RowsOptions) -> bool:
+        return any(map(survey.needed, options.options))
+
+    if not survey.of_rows:
+        return Survey(
+            needed, _of_all(survey.workflow),
+            lambda options, result: replace(options, options=(survey.resolve(options.of(0), result),)),
+            proven=lambda options: survey.proven(options.of(0)),
+            instead=lambda options: survey.instead(options.of(0)),
+            choose=lambda options: _of_all(survey.next(options.of(0))),
+        )  # fmt: skip
+
+    def resolve(options: RowsOptions, results: list[Any]) -> RowsOptions:
+        each = (options.of(row) for row in range(len(results)))
+        return replace(options, options=tuple(
+            survey.resolve(of_row, result) if survey.needed(of_row) else of_row
+            for of_row, result in zip(each, results, strict=True)
+        ))  # fmt: skip
+
+    return Survey(needed, replace(by_rows(survey.workflow), finalize=lambda partial, options: _finalized(
+        survey.workflow, partial, options)), resolve, proven=lambda options: all(map(survey.proven, options.options)),
+        instead=lambda options: survey.instead(options.of(0)))  # fmt: skip
+
+
+def _of_all(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
+    """A job on all samples, whatever their rows, with the options of the first row."""
+    empty = workflow.empty
+    return replace(
+        workflow,
+        options=RowsOptions,
+        compute=lambda block, options, *indices: workflow.compute(block, options.of(0), *indices),
+        finalize=lambda partial, options: workflow.finalize(partial, options.of(0)),
+        reference=lambda block, options, *indices: workflow.reference(block, options.of(0), *indices),
+        label=lambda position, options: workflow.label(position, options.of(0)),
+        check=lambda options, dtype: workflow.check(options.of(0), dtype),
+        empty=None if empty is None else lambda dtype, options: empty(dtype, options.of(0)),
+    )

@@ -1,0 +1,212 @@
+"""Rows of samples, each a result of its own: channels, segments, files, or what is left of an array without an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.transpose.cpu import transpose_cpu
+
+
+class Run(NamedTuple):
+    """Samples of one row within a block: the row, their indices in the source, and where they are in the block."""
+
+    row: int
+    indices: range
+    place: slice
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which row a sample belongs to.
+
+    Rows of equal lengths are told apart by arithmetic: sample i is the (i // inner % length)-th of row
+    ``i // (inner * length) * inner + i % inner``. Others, such as files, follow each other.
+
+    Attributes
+    ----------
+    by
+        What a row is: ``"channel"``, ``"segment"``, ``"file"``, or ``"row"`` of an array.
+    shape
+        Numbers of rows along the axes of the result; None for a source of unknown length whose rows are counted when it
+        ends.
+    length
+        Samples of a row that follow each other, `inner` apart; None for rows that end where the source does.
+    inner
+        Rows that take turns, sample by sample.
+    sizes
+        Samples of each row, of rows that differ.
+    names
+        Of each row; none for those that are numbered.
+    """
+
+    by: str
+    shape: tuple[int, ...] | None
+    length: int | None
+    inner: int = 1
+    sizes: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def number(self) -> int | None:
+        """How many rows there are; None if that is not known yet."""
+        return None if self.shape is None else prod(self.shape)
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.array(list(accumulate(self.sizes)), np.int64)
+
+    def name(self, row: int) -> str:
+        """What to call a row in a message or a table."""
+        if self.names:
+            return self.names[row]
+        if self.shape is not None and len(self.shape) > 1:
+            return ", ".join(str(int(place)) for place in np.unravel_index(row, self.shape))
+        return str(row)
+
+    def runs(self, indices: range) -> Iterator[Run]:
+        """The rows of successive samples: each its run, or, where rows take turns, one run for each row and group."""
+        start, stop = indices.start, indices.stop
+        if self.sizes:
+            row = int(np.searchsorted(self._ends, start, "right"))
+            while start < stop:
+                end = min(int(self._ends[row]), stop)
+                if end > start:
+                    yield Run(row, range(start, end), slice(start - indices.start, end - indices.start))
+                row, start = row + 1, max(end, start)
+            return
+        group = stop if self.length is None else self.inner * self.length
+        while start < stop:
+            base = start // group
+            end = min((base + 1) * group, stop)
+            for first in range(start, min(start + self.inner, end)):
+                row = base * self.inner + (first - base * group) % self.inner
+                yield Run(row, range(first, end, self.inner), slice(first - indices.start, end - indices.start,
+                                                                    self.inner))  # fmt: skip
+            start = end
+
+    def rows_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The row of each index, by arithmetic of its own: `runs` is checked with it."""
+        if self.sizes:
+            starts = np.cumsum([0, *self.sizes[:-1]])
+            return np.asarray(np.searchsorted(starts, indices, "right") - 1, np.int64)
+        if self.length is None:
+            return np.remainder(indices, self.inner)
+        turn, position = np.divmod(indices, np.int64(self.inner))
+        rows: NDArray[np.int64] = np.floor_divide(turn, np.int64(self.length)) * self.inner + position
+        return rows
+
+    def within(self, index: int) -> int:
+        """Which of the samples of its row it is."""
+        if self.sizes:
+            row = int(np.searchsorted(self._ends, index, "right"))
+            return index - int(self._ends[row]) + self.sizes[row]
+        turn = index // self.inner
+        return turn if self.length is None else turn % self.length
+
+    def counted(self, indices: range, within: bool) -> range:
+        """The indices of samples of one row that follow each other there; `within`: counted in the row."""
+        first = self.within(indices.start)
+        return range(first, first + len(indices)) if within else indices
+
+
+def split(rows: Rows, block: Any, start: int) -> Iterator[tuple[int, range, Any]]:
+    """The contiguous samples of each row of a block whose first sample has the index `start`, on its device.
+
+    Where rows take turns the block is transposed, which is faster than to gather them one by one. A row may come twice.
+    """
+    inner = rows.inner
+    if inner == 1:
+        for row, indices, place in rows.runs(range(start, start + len(block))):
+            yield row, indices, block[place]
+        return
+    group = start + len(block) if rows.length is None else inner * rows.length
+    while len(block):
+        part = block[: (start // group + 1) * group - start]
+        turns = len(part) // inner
+        lines = _transposed(part[: turns * inner].reshape(turns, inner)) if turns else None
+        for row, indices, place in rows.runs(range(start, start + len(part))):
+            first = place.start
+            if lines is not None:
+                yield row, indices[:turns], lines[first]
+            if turns < len(indices):
+                yield row, indices[turns:], part[turns * inner + first :][:1]
+        block, start = block[len(part) :], start + len(part)
+
+
+def _transposed(matrix: Any) -> Any:
+    return transpose_cpu(matrix) if isinstance(matrix, np.ndarray) else matrix.T.copy()
+
+
+class Part(NamedTuple):
+    """What a partial holds of one row: how many samples, and their partial."""
+
+    samples: int
+    partial: NDArray[np.int64]
+
+
+def encoded(parts: Mapping[int, Part]) -> NDArray[np.int64]:
+    """The partial of several rows: their number, the rows, their samples, the lengths of their partials, and these.
+
+    Rows ascend, so equal parts have equal bits.
+    """
+    rows = sorted(parts)
+    head = [len(rows), *rows, *(parts[row].samples for row in rows), *(len(parts[row].partial) for row in rows)]
+    return np.concatenate([np.array(head, np.int64), *(parts[row].partial for row in rows)])
+
+
+def decoded(partial: NDArray[np.int64]) -> dict[int, Part]:
+    """The parts of an `encoded` partial, as views."""
+    head, data = headed(partial)
+    rows, samples, lengths = head.tolist()
+    ends = list(accumulate(lengths, initial=0))
+    return {row: Part(count, data[first:last])
+            for row, count, first, last in zip(rows, samples, ends[:-1], ends[1:], strict=True)}  # fmt: skip
+
+
+def headed(partial: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows, samples and lengths of an `encoded` partial, shape (3, rows), and the partials of the rows, as views."""
+    end = 1 + 3 * int(partial[0])
+    return partial[1:end].reshape(3, -1), partial[end:]
+
+
+def following(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The partial of the rows of two, all of the first before those of the second, without a look at each row."""
+    (head_a, data_a), (head_b, data_b) = headed(a), headed(b)
+    head = np.concatenate([head_a, head_b], axis=1)
+    return np.concatenate([[head.shape[1]], head.reshape(-1), data_a, data_b])
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOptions:
+    """Options of a job that is run on every row by itself.
+
+    Attributes
+    ----------
+    rows
+    dtype
+        Of the samples, native.
+    options
+        Of each row, or one for all.
+    """
+
+    rows: Rows
+    dtype: np.dtype[Any]
+    options: tuple[Any, ...] = field(default=())
+
+    def of(self, row: int) -> Any:
+        """Options of a row."""
+        return self.options[row if len(self.options) > 1 else 0]
+
+    def described(self) -> dict[str, Any]:
+        """What a row is, for the JSON object of a run."""
+        shape = self.rows.shape
+        return {"by": self.rows.by, "shape": None if shape is None else list(shape), "length": self.rows.length,
+                "inner": self.rows.inner}  # fmt: skip

@@ -1,0 +1,209 @@
+"""The results of rows, together: one more axis of a histogram, one more column of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workflows.histogram_result import HistogramResult, uhi
+from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
+from workflows.rows import Rows
+from workflows.selection_result import SelectedResult, SelectedRows
+
+MOST_LINES = 24  # rows that the panel shows; the files have all
+COLUMNS, BARS = 48, " ▁▂▃▄▅▆▇█"  # of a row in the panel
+
+
+@dataclass(frozen=True)
+class RowsResult:
+    """The verified results of rows.
+
+    Attributes
+    ----------
+    rows
+        What a row is.
+    results
+        Of each row, in order: a file's rows in the order of the files, those of an array in C order.
+    verification
+        What was checked, set by `pipeline.run`.
+    """
+
+    rows: Rows
+    results: tuple[Any, ...]
+    verification: Any = field(default=None, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.results[row]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows along the axes of the result."""
+        return self.rows.shape or (len(self.results),)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the rows."""
+        return [self.rows.name(row) for row in range(len(self.results))]
+
+    def to_json(self) -> dict[str, Any]:
+        """What a row is, the names of the rows, and the result of each."""
+        return {"by": self.rows.by, "rows": self.names, "results": [result.to_json() for result in self.results]}
+
+    def document(self) -> dict[str, Any]:
+        """As `to_json`, with the version of this layout: 1."""
+        return {"format": 1} | self.to_json()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of each row, stacked: their first axes are those of the rows; names of rows that have some."""
+        of_rows = [result.arrays() for result in self.results]
+        names = {"rows": np.array(self.rows.names)} if self.rows.names else {}
+        return names | {name: _stacked([arrays[name] for arrays in of_rows], self.shape)
+                        for name in (of_rows[0] if of_rows else ())}  # fmt: skip
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The tables of all rows, with the name of the row before each line."""
+        header: tuple[str, ...] = ()
+        lines: list[tuple[Any, ...]] = []
+        for name, result in zip(self.names, self.results, strict=True):
+            header, of_row = result.table()
+            lines += [(name, *line) for line in of_row]
+        return (self.rows.by, *header), lines
+
+    def lines(self) -> list[tuple[str, str]]:
+        """A line for each row, the first of many: its results."""
+        shown = [(f"{self.rows.by} {name}", self._line(result))
+                 for name, result in zip(self.names[:MOST_LINES], self.results, strict=False)]  # fmt: skip
+        return [("rows", f"{len(self.results):,}, {self._described()}"), *shown, *self._rest()]
+
+    def _described(self) -> str:
+        length = self.rows.length
+        return "one for each " + self.rows.by + ("" if length is None else f", of {length:,} samples")
+
+    def _line(self, result: Any) -> str:
+        """All of a short result, or what its panel says first."""
+        header, lines = result.table()
+        return ", ".join(f"{name} {text}" for name, text in (lines if len(header) == 2 else result.lines()[:1]))
+
+    def _rest(self) -> list[tuple[str, str]]:
+        left = len(self.results) - MOST_LINES
+        return [("", f"{left:,} more rows, in the file of -o and with --json")] if left > 0 else []
+
+
+@dataclass(frozen=True)
+class HistogramRows(RowsResult):
+    """The verified histograms of rows, which have the same edges."""
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """float64 array, shape (bins + 1,)."""
+        return np.asarray(self.results[0].edges)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """int64 array, shape (*rows, bins)."""
+        return np.array([result.counts for result in self.results], np.int64).reshape(*self.shape, -1)
+
+    def to_uhi(self) -> dict[str, Any]:
+        """All but NaN as one histogram in the UHI serialization schema, whose first axis are the rows.
+
+        It is an axis of integers, or of categories if rows have names.
+        """
+        first = self.results[0].to_uhi()
+        number = len(self.results)
+        axis: dict[str, Any] = {"type": "category_str", "categories": list(self.rows.names), "flow": False}
+        if not self.rows.names:
+            axis = {"type": "regular", "lower": 0, "upper": number, "bins": number, "underflow": False,
+                    "overflow": False, "circular": False}  # fmt: skip
+        values = [result.to_uhi()["storage"]["values"] for result in self.results]
+        return uhi([axis, *first["axes"]], values)
+
+    kind = "COUNT"
+
+    @property
+    def axes(self) -> tuple[NameAxis | BinAxis, BinAxis]:
+        """The axes of the rows, which are integers or names, and of the bins, for plotting libraries."""
+        names = self.rows.names
+        rows = NameAxis(names) if names else BinAxis(np.arange(len(self.results) + 1), ROWS)
+        return rows, BinAxis(self.edges)
+
+    def values(self, flow: bool = False) -> NDArray[np.float64]:
+        """Counts (rows, bins) as float64, for plotting libraries; `flow`: between underflow and overflow."""
+        return np.array([result.values(flow) for result in self.results])
+
+    def variances(self, flow: bool = False) -> NDArray[np.float64]:
+        """Of the counts, which are equal to them."""
+        return self.values(flow)
+
+    def _to_boost_histogram_(self) -> Any:
+        """For `boost_histogram.Histogram(result)` and `hist.Hist(result)`, which call it."""
+        return boost_histogram_of(self.to_uhi())
+
+    def document(self) -> dict[str, Any]:
+        """Two UHI histograms by name: `histogram`, and `nan`, the number of NaN of every row."""
+        described = self.to_uhi()
+        return {"histogram": described, "nan": self.numbers_in_document([result.nan for result in self.results])}
+
+    def to_json(self) -> dict[str, Any]:
+        """What a row is, the names of the rows, the histogram, and samples, underflow, overflow, NaN of each row."""
+        counts = {name: [getattr(result, name) for result in self.results]
+                  for name in ("samples", "underflow", "overflow", "nan")}  # fmt: skip
+        chosen = self.results[0].choice_as_json()
+        return {"by": self.rows.by, "rows": self.names, "histogram": self.to_uhi(), **counts, **chosen}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """counts (*rows, bins), edges (bins + 1,), and underflow, overflow, nan (*rows,)."""
+        return super().arrays() | {"edges": self.edges}
+
+    def numbers_in_document(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Numbers of samples of every row, as NaN are counted there."""
+        return uhi(self.to_uhi()["axes"][:1], list(numbers))
+
+    def heat(self) -> tuple[NDArray[np.int64], NDArray[np.float64], str, list[str]]:
+        """Counts of shape (rows, bins), the edges of the bins, what a row is, and the names of the rows."""
+        return self.counts.reshape(len(self.results), -1), self.edges, self.rows.by, self.names
+
+    def lines(self) -> list[tuple[str, str]]:
+        """A line for each row: its shape, on the scale of the fullest bin of all rows, and its samples."""
+        counts = self.counts.reshape(len(self.results), -1)
+        columns = min(COLUMNS, counts.shape[1])
+        borders = np.arange(columns) * counts.shape[1] // columns
+        heights = np.maximum.reduceat(counts, borders, axis=1)
+        top = int(heights.max()) or 1
+        bars = -(-heights * (len(BARS) - 1) // top)
+        shown = []
+        for name, bar, result in zip(self.names[:MOST_LINES], bars.tolist(), self.results, strict=False):
+            outside = ", ".join(f"{what} {number:,}" for what, number in
+                                (("underflow", result.underflow), ("overflow", result.overflow), ("NaN", result.nan))
+                                if number)  # fmt: skip
+            text = f"{''.join(BARS[height] for height in bar)}  {result.samples:,}{f' ({outside})' if outside else ''}"
+            shown.append((f"{self.rows.by} {name}", text))
+        return [
+            *self.results[0].bins_lines(),
+            ("rows", f"{len(self.results):,}, {self._described()}; bars: the fullest bin of all has {top:,} samples"),
+            *shown,
+            *self._rest(),
+        ]
+
+
+def stacked(results: Sequence[Any], rows: Rows) -> Any:
+    """The results of rows as one."""
+    if results and all(isinstance(result, SelectedResult) for result in results):
+        together = stacked([result.result for result in results], rows)
+        return SelectedRows(together, [result.excluded for result in results], results[0].asked)
+    alike = results and all(
+        isinstance(result, HistogramResult) and np.array_equal(result.edges, results[0].edges) for result in results
+    )
+    return (HistogramRows if alike else RowsResult)(rows, tuple(results))
+
+
+def _stacked(arrays: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Arrays of one shape and dtype, or 0-d ones of different ones, with further axes before their own."""
+    kind = np.result_type(*arrays)
+    return np.stack([array.astype(kind) for array in arrays]).reshape(*shape, *arrays[0].shape)

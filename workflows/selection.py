@@ -1,0 +1,296 @@
+"""A job on the samples that a condition keeps: what it computes, checks and reports, and how many were left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common.arrays import array_module
+from kernels.select.check import KeptCheck
+from kernels.select.mask import kept
+from kernels.select.reference import kept_reference
+from kernels.select.tree import Node, all_of
+from kernels.select.typed import Typed, typed
+from workflows.aggregation import Aggregation, Check, Invariant, of_others
+from workflows.selection_result import selected_result
+
+__all__ = ["INDEX", "SAMPLE", "Column", "Selection", "all_of", "of_mask", "present", "selected"]
+
+Options = TypeVar("Options")
+
+SAMPLE, INDEX = "x", "i"  # names in a condition
+
+
+class Column(Protocol):
+    """Numbers beside the samples, one for each; it travels with tasks, so it must be picklable."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype, in either byte order."""
+
+    def read(self, indices: range) -> NDArray[Any]:
+        """The numbers of these samples, on the host; PipelineError if they cannot be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which samples are kept.
+
+    Attributes
+    ----------
+    condition
+        In the names `x`, the sample, `i`, its index in the source, and those of the columns.
+    columns
+    asked
+        The same as the user said it, by flag.
+    """
+
+    condition: Node
+    columns: Mapping[str, Column]
+    asked: Mapping[str, Any]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names in the condition."""
+        return frozenset(self.condition.names())
+
+    @cached_property
+    def _typed(self) -> dict[np.dtype[Any], Typed]:
+        return {}
+
+    def typed(self, dtype: np.dtype[Any]) -> Typed:
+        """The condition for samples of a native dtype; ValueError if a number in it does not fit."""
+        if dtype not in self._typed:
+            dtypes = {name: column.dtype.newbyteorder("=") for name, column in self.columns.items()}
+            self._typed[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
+        return self._typed[dtype]
+
+    def values(self, samples: Any, indices: range) -> dict[str, Any]:
+        """What every name stands for, where the samples lie; the samples themselves in any case."""
+        values = {SAMPLE: samples}
+        if INDEX in self.names:
+            xp = array_module(samples)
+            values[INDEX] = xp.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
+        for name, column in self.columns.items():
+            if name in self.names:
+                read = column.read(indices)
+                native = read.astype(read.dtype.newbyteorder("="), copy=False)
+                values[name] = native if isinstance(samples, np.ndarray) else array_module(samples).asarray(native)
+        return values
+
+
+def of_mask(name: str, dtype: np.dtype[Any]) -> Node:
+    """The condition that a column is not 0."""
+    column = Node("name", value=name)
+    return column if dtype.kind == "b" else Node("not_equal", (column, Node("number", value=0)))
+
+
+def present(value: float, dtype: np.dtype[Any]) -> Node:
+    """The condition that a sample of a dtype is not this value; NaN is the only one that differs from itself."""
+    sample = Node("name", value=SAMPLE)
+    if value != value:
+        return Node("equal", (sample, sample))
+    if dtype.kind != "f" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # compares exactly
+    return Node("not_equal", (sample, Node("number", value=value)))
+
+
+def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregation[Options]:
+    """The job on the samples that are kept.
+
+    Its partial is that of the job with the number of excluded samples before it, in the same dtype: float64 holds 2**53
+    of them. Positions are indices in the source. What a survey finds are samples that are kept.
+
+    Raises
+    ------
+    ValueError
+        If the job needs all samples.
+    """
+    if workflow.located or workflow.empty is None or (workflow.place and not workflow.relocate):
+        raise ValueError(f"{workflow.name}: expected no selection of samples, since it needs all of them, got "
+                         f"{', '.join(f'--{flag}' for flag in selection.asked)}; leave it out")  # fmt: skip
+    survey = workflow.survey
+    if survey is not None:
+        survey = of_others(survey, partial(_surveying, selection))
+    return replace(
+        workflow,
+        compute=partial(_compute, workflow, selection),
+        combine=partial(_combine, workflow),
+        finalize=partial(_finalize, workflow, selection),
+        reference=partial(_reference, workflow, selection),
+        invariants=(_excluded_some, *(partial(_of_kept, holds) for holds in workflow.invariants)),
+        label=lambda place, options: workflow.label(place - 1, options) if place else "excluded samples",
+        check=partial(_check, workflow, selection),
+        survey=survey,
+        place=None,
+        located=True,
+        relocate=None if workflow.relocate is None else partial(_relocate, workflow),
+        prepare=None,
+        asked={**workflow.asked, **selection.asked},
+        empty=lambda dtype, options: _counted(0, _nothing(workflow, dtype, options)),
+        within=None if workflow.within is None else partial(_within, workflow),
+        differences=None if workflow.differences is None else partial(_differences, workflow),
+    )
+
+
+def _surveying(selection: Selection, workflow: Aggregation[Options]) -> Aggregation[Options]:
+    return replace(selected(workflow, selection), finalize=partial(_finalize_alone, workflow))
+
+
+def _counted(excluded: int, of_kept: Any) -> Any:
+    """A partial: the number of excluded samples, and the partial of the others."""
+    counted = array_module(of_kept).empty(len(of_kept) + 1, of_kept.dtype)
+    counted[:1], counted[1:] = excluded, of_kept
+    return counted
+
+
+def _nothing(workflow: Aggregation[Options], dtype: np.dtype[Any], options: Options) -> NDArray[Any]:
+    assert workflow.empty is not None
+    return workflow.empty(dtype.newbyteorder("="), options)
+
+
+def _compute(workflow: Aggregation[Options], selection: Selection, block: Any, options: Options, indices: range) -> Any:
+    mask = kept(selection.typed(block.dtype), selection.values(block, indices))
+    some = block[mask]
+    excluded = len(block) - len(some)
+    if not len(some):
+        return _counted(excluded, array_module(block).asarray(_nothing(workflow, block.dtype, options)))
+    of_kept = workflow.compute(some, options)
+    if workflow.relocate is not None:
+        places = cached(lambda: array_module(block).flatnonzero(mask))
+        host = of_kept if isinstance(of_kept, np.ndarray) else of_kept.get()
+        of_kept = workflow.relocate(host, lambda place: indices[int(places()[place])])
+    return _counted(excluded, of_kept)
+
+
+def cached(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Makes something when it is needed first."""
+    made: list[Any] = []
+
+    def get() -> Any:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get
+
+
+def _combine(workflow: Aggregation[Options], a: Any, b: Any) -> Any:
+    return array_module(a).concatenate((a[:1] + b[:1], workflow.combine(a[1:], b[1:])))
+
+
+def _relocate(workflow: Aggregation[Options], counted: NDArray[Any], index_of: Callable[[int], int]) -> NDArray[Any]:
+    assert workflow.relocate is not None
+    return np.concatenate((counted[:1], workflow.relocate(counted[1:], index_of)))
+
+
+def _finalize(workflow: Aggregation[Options], selection: Selection, counted: NDArray[Any], options: Options) -> Any:
+    return selected_result(workflow.finalize(counted[1:], options), int(counted[0]), selection.asked)
+
+
+def _finalize_alone(workflow: Aggregation[Options], counted: NDArray[Any], options: Options) -> Any:
+    return workflow.finalize(counted[1:], options)
+
+
+def _reference(
+    workflow: Aggregation[Options], selection: Selection, samples: NDArray[Any], options: Options, indices: range
+) -> NDArray[Any]:
+    """By NumPy's boolean indexing."""
+    mask = kept_reference(selection.condition, selection.values(samples, indices), len(samples))
+    some = samples[mask]
+    if not len(some):
+        return _counted(len(samples), _nothing(workflow, samples.dtype, options))  # type: ignore[no-any-return]
+    of_kept = workflow.reference(some, options)
+    if workflow.relocate is not None:
+        index = np.arange(indices.start, indices.stop, indices.step)[mask]
+        of_kept = workflow.relocate(of_kept, lambda place: int(index[place]))
+    return np.concatenate(([np.count_nonzero(~mask)], of_kept), dtype=of_kept.dtype, casting="unsafe")
+
+
+def _check(
+    workflow: Aggregation[Options], selection: Selection, options: Options, dtype: np.dtype[Any]
+) -> SelectedCheck | None:
+    inner = workflow.check(options, dtype)
+    keeps = None if inner is None else KeptCheck.of(selection.typed(dtype))
+    return None if inner is None or keeps is None else SelectedCheck(workflow, selection, options, dtype, inner, keeps)
+
+
+class SelectedCheck:
+    """The compiled check of a job on the samples that are kept, which another function than that of `compute` says.
+
+    Parameters
+    ----------
+    workflow, selection, options, dtype
+    inner
+        The job's own check.
+    keeps
+    """
+
+    def __init__(
+        self,
+        workflow: Aggregation[Any],
+        selection: Selection,
+        options: Any,
+        dtype: np.dtype[Any],
+        inner: Check,
+        keeps: KeptCheck,
+    ) -> None:
+        self._workflow, self._selection, self._options, self._dtype = workflow, selection, options, dtype
+        self._inner, self._keeps = inner, keeps
+        self._kept = self._excluded = 0
+        self._moved: NDArray[Any] | None = None  # with positions in the source
+
+    def add(self, samples: NDArray[Any], first: int, step: int = 1) -> None:
+        """Add samples; `first` and, from one to the next, `step`: their indices in the source."""
+        indices = range(first, first + step * len(samples), step)
+        native = samples.astype(self._dtype, copy=False)
+        numbers = self._keeps.numbers(self._selection.values(native, indices))
+        self._excluded += len(samples) - len(numbers)
+        if not len(numbers):
+            return
+        some = native.take(numbers)
+        if self._workflow.relocate is None:
+            self._inner.add(some, self._kept)
+        else:
+            inner = self._workflow.check(self._options, self._dtype) or self._inner
+            inner.add(some, 0)
+            moved = self._workflow.relocate(inner.partial(), lambda place: first + step * int(numbers[place]))
+            self._moved = moved if self._moved is None else self._workflow.combine(self._moved, moved)
+        self._kept += len(numbers)
+
+    def partial(self) -> NDArray[Any]:
+        """The partial of all samples so far."""
+        if not self._kept:
+            of_kept = _nothing(self._workflow, self._dtype, self._options)
+        else:
+            of_kept = self._inner.partial() if self._moved is None else self._moved
+        return np.insert(of_kept, 0, self._excluded)
+
+
+def _excluded_some(counted: NDArray[Any], samples: int) -> str | None:
+    if 0 <= int(counted[0]) <= samples:
+        return None
+    return f"as many samples are excluded as there are, at most: expected 0 to {samples:,}, got {int(counted[0]):,}"
+
+
+def _of_kept(holds: Invariant, counted: NDArray[Any], samples: int) -> str | None:
+    return holds(counted[1:], samples - int(counted[0]))
+
+
+def _differences(workflow: Aggregation[Any], got: NDArray[Any], expected: NDArray[Any], options: Any) -> Iterator[str]:
+    assert workflow.differences is not None
+    if got[0] != expected[0]:
+        yield f"excluded samples: expected {int(expected[0]):,}, got {int(got[0]):,}"
+    yield from workflow.differences(got[1:], expected[1:], options)
+
+
+def _within(workflow: Aggregation[Any], got: NDArray[Any], expected: NDArray[Any]) -> str | None:
+    assert workflow.within is not None
+    if got[0] != expected[0]:
+        return f"excluded samples: expected {int(expected[0]):,}, got {int(got[0]):,}"
+    return workflow.within(got[1:], expected[1:])

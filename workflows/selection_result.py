@@ -1,0 +1,115 @@
+"""The result of a job on selected samples: that of the job, with the number of those that were left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workflows.aggregation import Drawn, Result
+
+
+class SelectedResult:
+    """A verified result of the samples that were kept; it has all attributes of the job's own result.
+
+    Attributes
+    ----------
+    result
+        Of the job.
+    excluded
+        Number of samples that were left out.
+    asked
+        What selected the others, by flag.
+    verification
+        What was checked, set by `pipeline.run`.
+    """
+
+    def __init__(self, result: Any, excluded: Any, asked: Mapping[str, Any]) -> None:
+        self.result, self.excluded, self.asked = result, excluded, asked
+        self.verification: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "result":  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.result, name)
+
+    def to_json(self) -> dict[str, Any]:
+        """As of the job, with `excluded`."""
+        return {**self.result.to_json(), "excluded": self.excluded}
+
+    def document(self) -> dict[str, Any]:
+        """As of the job, with `excluded`, as the job writes a number."""
+        number = getattr(self.result, "number_in_document", int)
+        return {**self.result.document(), "excluded": number(self.excluded)}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As of the job, with the 0-d int64 `excluded`."""
+        return {**self.result.arrays(), "excluded": np.array(self.excluded, np.int64)}
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """As of the job, with a last row `excluded`."""
+        header, rows = self.result.table()
+        return header, [*rows, ("excluded", *[""] * (len(header) - 2), self.excluded)]
+
+    def lines(self) -> list[tuple[str, str]]:
+        """As of the job, and how many samples were left out by what."""
+        return [*self.result.lines(), ("excluded", f"{self.excluded:,} samples {_by(self.asked)}")]
+
+
+def _by(asked: Mapping[str, Any]) -> str:
+    """What left samples out, in words."""
+    return "by " + "; ".join(f"--{flag} {_text(value)}" for flag, value in asked.items() if flag != "columns")
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+class SelectedDrawn(SelectedResult):
+    """A result that can be plotted."""
+
+    def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """As of the job."""
+        steps: tuple[NDArray[Any], NDArray[Any]] = self.result.steps()
+        return steps
+
+
+class SelectedRows(SelectedResult):
+    """The results of rows; `excluded` is a list, of the number of samples that were left out of each."""
+
+    def document(self) -> dict[str, Any]:
+        """As of the job, with `excluded` of every row, as the job writes numbers."""
+        numbers = getattr(self.result, "numbers_in_document", list)
+        return {**self.result.document(), "excluded": numbers(self.excluded)}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As of the job, with int64 `excluded`, of the shape of the rows."""
+        return {**self.result.arrays(), "excluded": np.array(self.excluded, np.int64).reshape(self.result.shape)}
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """As of the job, with a last line `excluded` of each row."""
+        header, rows = self.result.table()
+        empty = [""] * (len(header) - 3)
+        return header, [*rows, *((name, "excluded", *empty, number)
+                                 for name, number in zip(self.result.names, self.excluded, strict=True))]  # fmt: skip
+
+    def lines(self) -> list[tuple[str, str]]:
+        """As of the job, and how many samples of all rows were left out by what."""
+        return [*self.result.lines(), ("excluded", f"{sum(self.excluded):,} samples {_by(self.asked)}")]
+
+    def heat(self) -> Any:
+        """As of the job, if it has any; such a result can be drawn."""
+        return self.result.heat()
+
+    def __len__(self) -> int:
+        return len(self.result)
+
+    def __getitem__(self, row: int) -> Any:
+        return selected_result(self.result[row], self.excluded[row], self.asked)
+
+
+def selected_result(result: Result, excluded: int, asked: Mapping[str, Any]) -> SelectedResult:
+    """A result with the number of samples that were left out."""
+    return (SelectedDrawn if isinstance(result, Drawn) else SelectedResult)(result, excluded, asked)
