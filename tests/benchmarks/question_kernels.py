@@ -1,0 +1,141 @@
+"""The kernels of quantiles, digests, powers and calibrations on one GPU: rates next to the read stream and CuPy.
+
+python -m tests.benchmarks.question_kernels OUT.json
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kernels.calibrate.apply import calibrate
+from kernels.calibrate.calibration import Calibration
+from kernels.digest.cpu import digest_cpu
+from kernels.digest.gpu import digest_on_device
+from kernels.quantile.keys import to_sample
+from kernels.quantile.search import Search
+from kernels.reduce.gpu import reduce_on_device
+from kernels.reduce.gpu_powers import reduce_on_device_with_powers
+from kernels.reduce.powers import POWERS
+from kernels.study.roofline import read_stream
+from tests.benchmarks.common import device_medians, save
+from tests.benchmarks.distributions import samples_of
+from workflows.quantile import count
+
+DTYPES = ("int16", "int32", "float32", "int64", "float64")
+DISTRIBUTIONS = ("uniform", "gaussian", "constant", "sorted", "zipf", "two far bins", "half outside", "recording")
+OF_CUPY = "uniform"  # where CuPy is measured, too
+ASKED = {"median": ("1/2",), "five quantiles": ("1/1000", "1/4", "1/2", "3/4", "999/1000")}
+SUMS = 3  # sum and squares, the parts of reduce beside powers
+EDGES = np.linspace(0.0, 1024.0, 1025)
+
+Works = dict[str, Callable[[], Any]]
+
+
+class Bench:
+    """One set of samples, repeated on the device."""
+
+    def __init__(self, dtype: str, distribution: str, nbytes: int, repeats: int) -> None:
+        import cupy
+
+        self.part = samples_of(distribution, dtype, EDGES, min(2**20, nbytes // np.dtype(dtype).itemsize))
+        self.times = nbytes // self.part.nbytes
+        tiled = cupy.repeat if distribution == "sorted" else cupy.tile
+        self.samples = tiled(cupy.asarray(self.part), self.times)
+        self.repeats = repeats
+        self.what = {"dtype": dtype, "distribution": distribution}
+
+    def rates(self, works: Works) -> dict[str, float]:
+        """GB/s of each piece of work and of the read stream, measured alternately."""
+        import cupy
+
+        words = self.samples.view(cupy.uint32)
+        taken = device_medians({"read": lambda: read_stream(words), **works}, self.repeats, lambda: read_stream(words))
+        return {name: self.samples.nbytes / seconds / 1e9 for name, seconds in taken.items()}
+
+    def row(self, name: str, works: Works, right: bool) -> dict[str, Any]:
+        """What is saved of a case: the rates, and the share of the first piece of work in the read stream."""
+        rates = self.rates(works)
+        share = rates[next(iter(works))] / rates["read"]
+        print(name, *self.what.values(), {key: round(rate) for key, rate in rates.items()}, f"{share:.3f}", right,
+              flush=True)  # fmt: skip
+        return {"case": name, **self.what, "GB/s": rates, "share of read": share, "verified": right}
+
+
+def passes(bench: Bench, texts: Sequence[str]) -> tuple[Works, bool]:
+    """The passes of a search, and whether it finds the right samples."""
+    search = Search.begin(bench.part.dtype, [("lower", Fraction(text)) for text in texts], True)
+    works: Works = {}
+    while search.cells is not None:
+        kind = "everything" if search.cells.everything else "keys" if search.cells.gathered else "slots"
+        works[f"pass {len(works) + 1}: {kind}"] = lambda at=search: count(bench.samples, at)
+        search = search.counted(count(bench.samples, search).get())
+    if bench.part.itemsize > 2:  # else the only pass counts every value
+        search.proven_by(count(bench.samples, search).get())
+        works["proof"] = lambda: count(bench.samples, search)
+    ordered = np.sort(bench.part[~np.isnan(bench.part)] if bench.part.dtype.kind == "f" else bench.part)
+    return works, all(to_sample(key, bench.part.dtype) == ordered[rank // bench.times]
+                      for rank, key in search.keys.items())  # fmt: skip
+
+
+def quantiles(bench: Bench) -> list[dict[str, Any]]:
+    """Every pass of searches; their sum beside what CuPy takes for one median."""
+    import cupy
+
+    rows = []
+    for name, texts in ASKED.items():
+        works, right = passes(bench, texts)
+        row = bench.row(name, works, right)
+        row["passes of the read"] = sum(row["GB/s"]["read"] / row["GB/s"][each] for each in works)
+        rows.append(row)
+    if bench.what["distribution"] == OF_CUPY:
+        peers = {"cupy.percentile": lambda: cupy.percentile(bench.samples, 50),
+                 "cupy.sort": lambda: cupy.sort(bench.samples)}  # fmt: skip
+        rows[0]["GB/s"] |= bench.rates(peers)
+    return rows
+
+
+def others(bench: Bench) -> list[dict[str, Any]]:
+    """Digest, powers and calibration."""
+    samples, times = bench.samples, bench.times
+    whole = np.tile(bench.part, min(times, 4))
+    agrees = bool((digest_on_device(samples[: len(whole)], 0) == digest_cpu(whole, 0)).all())
+    rows = [bench.row("digest", {"ours": lambda: digest_on_device(samples, 0)}, agrees)]
+    if bench.part.itemsize <= 4:
+        both = SUMS | POWERS
+        few = reduce_on_device_with_powers(samples[: len(bench.part)], both).get()
+        from kernels.reduce.cpu_powers import reduce_cpu_with_powers
+
+        right = bool((few == reduce_cpu_with_powers(bench.part, both)).all())
+        works: Works = {"ours": lambda: reduce_on_device_with_powers(samples, both),
+                        "sum, squares": lambda: reduce_on_device(samples, SUMS)}  # fmt: skip
+        rows.append(bench.row("powers", works, right))
+    for transform in ("none", "sqrt", "log10"):
+        calibration = Calibration(0.1, 1.5, transform)
+        expected = calibrate(bench.part, calibration)
+        got = calibrate(samples[: len(bench.part)], calibration).get()
+        right = got.tobytes() == expected.tobytes()
+        rows.append(bench.row(f"calibrate, {transform}", {"ours": lambda c=calibration: calibrate(samples, c)}, right))
+    return rows
+
+
+def measure(
+    nbytes: int = 2**30, repeats: int = 5, dtypes: Sequence[str] = DTYPES, distributions: Sequence[str] = DISTRIBUTIONS
+) -> dict[str, Any]:
+    """All rows."""
+    rows: list[Mapping[str, Any]] = []
+    for dtype in dtypes:
+        for distribution in distributions:
+            bench = Bench(dtype, distribution, nbytes, repeats)
+            rows += quantiles(bench)
+            if distribution in ("uniform", "gaussian"):
+                rows += others(bench)
+    return {"bytes": nbytes, "repeats": repeats, "cases": rows}
+
+
+if __name__ == "__main__":
+    save(measure(), sys.argv[1])
