@@ -9,53 +9,13 @@
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
 // Samples below and above the edges and NaN take the same way as all others, so that no data are slow.
-// Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (counters.cuh),
-// how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide wherever a
-// position does not determine the slot, so counts are exact for any edges.
-// If shared memory does not hold all counters, they are divided into windows, one per block; blocks of different
-// windows read the same samples at the same time, mostly from the L2 cache.
+// Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (counters.cuh,
+// windows.cuh), how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide
+// wherever a position does not determine the slot, so counts are exact for any edges.
 
-#include "histogram/counters.cuh"
 #include "histogram/locate.cuh"
 #include "histogram/steps.cuh"
-
-// Where counts go: `all` counters. A window has at most `length` of them.
-struct Windows {
-    u64* slots;
-    u32 all, length;
-};
-
-// WINDOWS: 1, 2, or 0 for any number. Two windows take alternate counters, so that blocks of both have the same load
-// whatever the distribution; more than two are contiguous.
-template <typename T, int COPIES, int WINDOWS, typename Locate>
-__device__ void count_samples(const T* samples, i64 n, Locate locate, Windows windows, u32* shared) {
-    const u32 number = WINDOWS ? WINDOWS : (windows.all + windows.length - 1) / windows.length;
-    const u32 mine = WINDOWS == 1 ? 0 : blockIdx.x % number;
-    const u32 first = WINDOWS ? mine : mine * windows.length;
-    const u32 length = WINDOWS == 2 ? windows.all - mine : min(windows.length, windows.all - first);
-    Counters<COPIES> counters(shared);
-    // Where a counter is; with two windows every second one, less `mine`.
-    const auto place = [&](u32 counter) { return WINDOWS == 2 ? spread_pairs(counter) : counters.place(counter); };
-    // Samples of other windows go to a dummy counter after this one, which is cheaper than a branch.
-    const u32 dummy = place(length - 1) + 1;
-    const auto prepare = [&] {
-        for (u32 i = threadIdx.x; i < (dummy + 1) * COPIES; i += THREADS) shared[i] = 0;
-        __syncthreads();
-    };
-    const auto count = [&](T x) {
-        const u32 counter = locate(Key<T>::of(x)) - first;
-        if (WINDOWS == 1) counters.add(place(counter));
-        else counters.add(WINDOWS == 2 ? second_if_odd(place(counter), dummy, counter) : counter < length ? place(counter) : dummy);
-    };
-    const Share share{blockIdx.x / number, gridDim.x / number};
-    scan_samples<LOADS, Locate::NEXT, WINDOWS == 1>(samples, n, share, prepare, count);
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < length; i += THREADS) {
-        if (WINDOWS == 2 && (i & 1)) continue;
-        const u64 sum = counters.total(place(i));
-        if (sum) atomicAdd(windows.slots + locate.slot(first + i), sum);
-    }
-}
+#include "histogram/windows.cuh"
 
 template <typename T, int COPIES, int WINDOWS, bool UNIT>
 __global__ void __launch_bounds__(THREADS, 1)
@@ -63,7 +23,7 @@ histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bi
                 typename Key<T>::type last, typename Key<T>::type beyond, typename Key<T>::type base, int shift) {
     extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type, UNIT> locate{{low, last, beyond, bins, skipped}, base, shift};
-    count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, shared);
+    count_samples<T, COPIES, WINDOWS>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
 }
 
 template <typename T, int COPIES, int WINDOWS>
@@ -72,7 +32,7 @@ histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 b
                  typename Key<T>::type last, typename Key<T>::type beyond, u32 scale, u64 offset, int fraction) {
     extern __shared__ u32 shared[];
     const Linear<typename Key<T>::type> locate{{low, last, beyond, bins, skipped}, scale, offset, fraction};
-    count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, shared);
+    count_samples<T, COPIES, WINDOWS>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
 }
 
 // `window`: slots of a block, at most. `least`, `most`: clamps of a guess. `values`: see Steps.
@@ -123,12 +83,12 @@ histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int l
                  u32 offset, int fraction, const u32* slot_of) {
     extern __shared__ u32 shared[];
     const Narrow locate{low, last, beyond, scale, offset, fraction, slot_of};
-    count_samples<T, COPIES, 1>(samples, n, locate, Windows{slots, all, window}, shared);
+    count_samples<T, COPIES, 1>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
 }
 
 template <typename T, int COPIES>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_bytes(const T* samples, i64 n, u64* slots, u32 all, u32 window, const u32* slot_of) {
     extern __shared__ u32 shared[];
-    count_samples<T, COPIES, 1>(samples, n, Value{slot_of}, Windows{slots, all, window}, shared);
+    count_samples<T, COPIES, 1>(samples, n, of_keys<T>(Value{slot_of}), Windows{slots, all, window}, shared);
 }

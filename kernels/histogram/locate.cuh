@@ -100,3 +100,17 @@ struct Value {
     __device__ u32 operator()(u8 x) const { return x; }
     __device__ u32 slot(u32 counter) const { return slot_of[counter]; }
 };
+
+// The same for samples instead of their keys.
+template <typename T, typename Locate>
+struct OfKeys {
+    Locate locate;
+
+    static constexpr Next NEXT = Locate::NEXT;
+    __device__ u32 operator()(T x) const { return locate(Key<T>::of(x)); }
+    __device__ u32 slot(u32 counter) const { return locate.slot(counter); }
+};
+template <typename T, typename Locate>
+__device__ OfKeys<T, Locate> of_keys(const Locate& locate) {
+    return {locate};
+}

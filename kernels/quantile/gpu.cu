@@ -1,109 +1,162 @@
 // Counts of keys for gpu.py, which describes keys, cells and what each kernel counts.
 //
 //   quantile_top      all samples, by the upper bits of their keys
-//   quantile_cells    samples of a few cells, or their keys
+//   quantile_cell     samples of one cell
+//   quantile_cells    samples of several cells
+//   quantile_keys     the keys of samples in a few cells, which are few
 //   quantile_around   samples below, between and above some keys, and equal to each
 //
-// Samples are read as bits. A block counts in shared memory; if that does not hold all counters, they are divided into
-// windows, one per block, and blocks of different windows read the same samples. If it holds more, lanes of a warp have
-// copies of their own. A thread adds equal neighbours together: where all samples are equal, it seldom adds at all.
+// Samples are read as bits. All but quantile_keys count as histograms do (histogram/windows.cuh): every sample takes the
+// same way, those of no cell to a counter after the others, so that no data are slow.
 
-#include "common/stream.cuh"
+#include "histogram/windows.cuh"
 #include "quantile/keys.cuh"
 
-// The slot of a thread's last samples, and how many there were.
-struct Neighbours {
-    u32 slot, number;
+// What the counters of a kernel have in common: slot by slot, in the order of the result.
+struct InOrder {
+    static constexpr Next NEXT = AHEAD;
+    __device__ u32 slot(u32 counter) const { return counter; }
+};
 
-    template <typename Add>
-    __device__ void count(u32 next, Add add) {
-        if (next != slot) {
-            if (number) add(slot, number);
-            slot = next, number = 0;
-        }
-        ++number;
+template <typename T>
+struct Top : InOrder {
+    int shift;
+
+    __device__ u32 operator()(typename Key<T>::type bits) const { return u32(Key<T>::of(bits) >> shift); }
+};
+
+template <typename T, int COPIES, int WINDOWS>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_top(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, u32 window, int shift) {
+    extern __shared__ u32 shared[];
+    count_samples<typename Key<T>::type, COPIES, WINDOWS>(samples, n, Top<T>{{}, shift}, Windows{sums, all, window}, shared);
+}
+
+// `size`: keys from `first` on.
+template <typename T>
+struct OneCell : InOrder {
+    typename Key<T>::type first, size;
+    int shift;
+    u32 outside;
+
+    __device__ u32 operator()(typename Key<T>::type bits) const {
+        const auto offset = typename Key<T>::type(Key<T>::of(bits) - first);
+        return offset < size ? u32(offset >> shift) : outside;
     }
 };
 
-// `slots` counters in windows of `length`, `copies` of each in a block, which is a power of two. `slot_of` gives the slot of
-// a key.
-template <bool ONE, typename K, typename Slot>
-__device__ void count_slots(const K* samples, i64 n, u64* sums, u32 slots, u32 length, u32 copies, Slot slot_of) {
+template <typename T, int COPIES, int WINDOWS>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_cell(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, u32 window, typename Key<T>::type first,
+              typename Key<T>::type size, int shift) {
     extern __shared__ u32 shared[];
-    const u32 windows = ONE ? 1 : (slots + length - 1) / length;
-    const u32 first = ONE ? 0 : blockIdx.x % windows * length, own = min(length, slots - first);
-    const auto clear = [&] {
-        for (u32 i = threadIdx.x; i < own * copies; i += THREADS) shared[i] = 0;
-        __syncthreads();
-    };
-    const auto add = [&](u32 slot, u32 number) {
-        const u32 place = slot - first;
-        if (place < own) atomicAdd(shared + place * copies + threadIdx.x % copies, number);
-    };
-    Neighbours run{0, 0};
-    const Share share{blockIdx.x / windows, gridDim.x / windows};
-    scan_samples<LOADS, Next::LATER, ONE>(samples, n, share, clear, [&](K bits) { run.count(slot_of(bits), add); });
-    if (run.number) add(run.slot, run.number);
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < own; i += THREADS) {
-        u32 sum = 0;
-        for (u32 k = 0; k < copies; ++k) sum += shared[i * copies + (threadIdx.x + k) % copies];
-        if (sum) atomicAdd(sums + first + i, u64(sum));
+    const OneCell<T> locate{{}, first, size, shift, all - 1};
+    count_samples<typename Key<T>::type, COPIES, WINDOWS>(samples, n, locate, Windows{sums, all, window}, shared);
+}
+
+// Cells as cells.py describes their lookup: `starts`, `step`, `firsts`, `sizes`, `shifts`. Without `starts` the search is
+// among all cells.
+template <typename K>
+struct Lookup {
+    const u32* starts;
+    u32 step;
+    const K *firsts, *sizes, *shifts;
+
+    // The last cell that begins with the key or before it, or the empty one before all cells.
+    template <bool ALL>
+    __device__ u32 cell(K key) const {
+        u32 cell = ALL ? 0 : starts[key >> (8 * sizeof(K) - 16)];
+        for (u32 half = step; half; half /= 2) cell += firsts[cell + half] <= key ? half : 0;
+        return cell;
     }
-}
+};
 
-template <typename T, bool ONE>
-__global__ void __launch_bounds__(THREADS, 1)
-quantile_top(const typename Key<T>::type* samples, i64 n, u64* sums, u32 slots, u32 length, u32 copies, int shift) {
-    using K = typename Key<T>::type;
-    count_slots<ONE>(samples, n, sums, slots, length, copies, [=](K bits) { return u32(Key<T>::of(bits) >> shift); });
-}
+// `number` of cells; each has 2^slot_bits slots.
+template <typename T, bool HELD>
+struct SeveralCells : InOrder {
+    Lookup<typename Key<T>::type> lookup;
+    u32 number;
+    int slot_bits;
+    u32 outside;
 
-// `keys`: `number` of them, ascending.
-template <typename T, bool ONE>
+    __device__ u32 operator()(typename Key<T>::type bits) const {
+        const auto key = Key<T>::of(bits);
+        const u32 cell = min(lookup.template cell<HELD>(key), number);  // the last one is repeated
+        const auto offset = typename Key<T>::type(key - lookup.firsts[cell]);
+        const u32 slot = ((cell - 1) << slot_bits) + u32(offset >> lookup.shifts[cell]);
+        return offset < lookup.sizes[cell] ? slot : outside;
+    }
+};
+
+// HELD: the lookup, whose arrays have `length` items, is copied to shared memory, before the counters.
+template <typename T, int COPIES, int WINDOWS, bool HELD>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_around(const typename Key<T>::type* samples, i64 n, u64* sums, u32 slots, u32 length, u32 copies,
-                const typename Key<T>::type* keys, u32 number) {
+quantile_cells(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, u32 window, const u32* starts, u32 step,
+               u32 length, const typename Key<T>::type* firsts, const typename Key<T>::type* sizes,
+               const typename Key<T>::type* shifts, u32 number, int slot_bits) {
     using K = typename Key<T>::type;
-    count_slots<ONE>(samples, n, sums, slots, length, copies, [=](K bits) {
-        const K key = Key<T>::of(bits);
-        u32 low = 0, high = number;  // keys before `low` are up to this one, those from `high` on are above
-        while (low < high) {
-            const u32 middle = (low + high) / 2;
-            if (keys[middle] <= key) low = middle + 1;
-            else high = middle;
+    extern __shared__ u32 shared[];
+    K* const held = reinterpret_cast<K*>(shared);
+    u32* const counters = reinterpret_cast<u32*>(held + (HELD ? 3 * length : 0));
+    if (HELD) {  // count_samples has a barrier before the first sample
+        for (u32 i = threadIdx.x; i < length; i += THREADS) {
+            held[i] = firsts[i];
+            held[length + i] = sizes[i];
+            held[2 * length + i] = shifts[i];
         }
-        if (Key<T>::NAN_LAST && key == K(~K(0))) return 2 * number + 1;
-        return low && keys[low - 1] == key ? 2 * low - 1 : 2 * low;
+    }
+    const Lookup<K> lookup{starts, step, HELD ? held : firsts, HELD ? held + length : sizes,
+                           HELD ? held + 2 * length : shifts};
+    const SeveralCells<T, HELD> locate{{}, lookup, number, slot_bits, all - 1};
+    count_samples<K, COPIES, WINDOWS>(samples, n, locate, Windows{sums, all, window}, counters);
+}
+
+// `reach`: no key that is not within it of `first` is in a cell. `most`: so many keys are kept behind their number, which is
+// always right.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_keys(const typename Key<T>::type* samples, i64 n, u64* sums, const u32* starts, u32 step,
+              const typename Key<T>::type* firsts, const typename Key<T>::type* sizes, typename Key<T>::type first,
+              typename Key<T>::type reach, u64 most) {
+    using K = typename Key<T>::type;
+    const Lookup<K> lookup{starts, step, firsts, sizes, nullptr};
+    for_each_sample(samples, n, [&](K bits) {
+        const K key = Key<T>::of(bits);
+        if (K(key - first) > reach) return;
+        const u32 cell = lookup.template cell<false>(key);
+        if (K(key - firsts[cell]) >= sizes[cell]) return;
+        const u64 place = atomicAdd(sums, u64(1));
+        if (place < most) sums[1 + place] = key;
     });
 }
 
-// `starts`, `step`, `firsts`, `sizes`, `shifts`, `bases`: as cells.py describes a lookup. `first`, `reach`: no key that is
-// not within `reach` of `first` is in a cell. `most`: so many keys are kept behind their number, which is always right;
-// none if slots are counted.
+// The number of `ends` that a key has reached: of 2 * half - 1 in ascending order for the first `half`, of which the last
+// ones may be repeated; at most `most`.
 template <typename T>
+struct Around : InOrder {
+    const typename Key<T>::type* ends;
+    u32 half, most;
+
+    __device__ u32 operator()(typename Key<T>::type bits) const {
+        const auto key = Key<T>::of(bits);
+        u32 reached = 0;
+        for (u32 step = half; step; step /= 2) reached += ends[reached + step - 1] <= key ? step : 0;
+        return min(reached, most);
+    }
+};
+
+// HELD: the ends are copied to shared memory, before the counters.
+template <typename T, int COPIES, int WINDOWS, bool HELD>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_cells(const typename Key<T>::type* samples, i64 n, u64* sums, const u32* starts, u32 step,
-               const typename Key<T>::type* firsts, const typename Key<T>::type* sizes,
-               const typename Key<T>::type* shifts, const u32* bases, typename Key<T>::type first,
-               typename Key<T>::type reach, i64 most) {
+quantile_around(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, u32 window,
+                const typename Key<T>::type* ends, u32 half, u32 most) {
     using K = typename Key<T>::type;
-    Neighbours run{0, 0};
-    const auto add = [&](u32 slot, u32 number) { atomicAdd(sums + slot, u64(number)); };
-    const auto count = [&](K bits) {
-        const K key = Key<T>::of(bits);
-        if (K(key - first) > reach) return;
-        u32 cell = starts[key >> (8 * sizeof(K) - 16)];
-        for (u32 half = step; half; half /= 2) cell += firsts[cell + half] <= key ? half : 0;
-        const K offset = K(key - firsts[cell]);
-        if (offset >= sizes[cell]) return;
-        if (most) {
-            const u64 place = atomicAdd(sums, u64(1));
-            if (place < u64(most)) sums[1 + place] = key;
-        } else {
-            run.count(bases[cell] + u32(offset >> shifts[cell]), add);
-        }
-    };
-    for_each_sample(samples, n, count);
-    if (run.number) add(run.slot, run.number);
+    extern __shared__ u32 shared[];
+    K* const held = reinterpret_cast<K*>(shared);
+    if (HELD) {  // count_samples has a barrier before the first sample
+        for (u32 i = threadIdx.x; i < 2 * half; i += THREADS) held[i] = ends[i];
+    }
+    const Around<T> locate{{}, HELD ? held : ends, half, most};
+    u32* const counters = reinterpret_cast<u32*>(held + (HELD ? 2 * half : 0));
+    count_samples<K, COPIES, WINDOWS>(samples, n, locate, Windows{sums, all, window}, counters);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernels.common.checks import check_address, check_array
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty, pooled_zeros
+from kernels.histogram.launch import counter_bytes, counter_layout
 from kernels.quantile.cells import Cells
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -20,13 +22,16 @@ THREADS = constant(SOURCE.parents[1] / "common" / "stream.cuh", "THREADS")
 WIDE = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 MOST = 2**31  # samples of a launch: counters of a block have 32 bits
 TILE_BYTES = THREADS * 16 * 4  # that a block reads at a time
-MOST_COPIES = 32  # of a counter: one for each lane
+HELD_BYTES = 2**14  # of a table that is copied to shared memory
 
+# Several instances of each kernel; there are more for other numbers of counters.
 INSTANCES = (
-    *(f"quantile_top<{c_type}, {one}>" for c_type in C_TYPES.values() for one in ("true", "false")),
-    *(f"quantile_cells<{C_TYPES[name]}>" for name in WIDE),
-    *(f"quantile_around<{C_TYPES[name]}, {one}>" for name in WIDE for one in ("true", "false")),
-)
+    *(f"quantile_top<{c_type}, 1, 2>" for c_type in C_TYPES.values()), "quantile_top<u8, 32, 1>",
+    *(f"quantile_cell<{C_TYPES[name]}, 1, 2>" for name in WIDE),
+    *(f"quantile_cells<{C_TYPES[name]}, 1, 0, {held}>" for name in WIDE for held in ("true", "false")),
+    *(f"quantile_keys<{C_TYPES[name]}>" for name in WIDE),
+    *(f"quantile_around<{C_TYPES[name]}, 2, 1, {held}>" for name in WIDE for held in ("true", "false")),
+)  # fmt: skip
 
 
 def count_cells_on_device(samples: Any, cells: Cells) -> Any:
@@ -52,20 +57,44 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
 
     check_array("quantile", samples, tuple(C_TYPES), 1)
     check_address(samples)
-    sums = pooled_zeros(cells.size)
     if cells.everything:
-        _count_slots("quantile_top", samples, sums, np.int32(cells.shifts[0]))
-        return sums.view(np.int64)
-    lookup = cells.lookup
-    key = lookup.firsts.dtype.type
-    first, number = int(lookup.firsts[1]), len(cells.firsts)
+        return _counted("quantile_top", samples, cells.size, np.int32(cells.shifts[0]))
+    if cells.gathered:
+        return _gathered(samples, cells)
+    key = np.dtype(f"u{samples.dtype.itemsize}").type
+    if len(cells.firsts) == 1:
+        cell = key(cells.firsts[0]), key(2 ** int(cells.bits[0])), np.int32(cells.shifts[0])
+        return _counted("quantile_cell", samples, cells.slots + 1, *cell)[:-1]
+    lookup, number = cells.lookup, len(cells.firsts)
+    step = 1 << number.bit_length() - 1  # of a search among all cells
+    held = 3 * key().itemsize * 2 * step <= HELD_BYTES
+    arrays = [one[: 2 * step] for one in (lookup.firsts, lookup.sizes, lookup.shifts)]
+    if held:  # beyond the last one it is repeated
+        arrays = [np.pad(one, (0, 2 * step - len(one)), "edge") for one in arrays]
+    else:
+        step = lookup.step
+        arrays = [lookup.firsts, lookup.sizes, lookup.shifts]
+    starts = cupy.asarray(lookup.starts[:1] if held else lookup.starts)
+    where = starts, np.uint32(step), np.uint32(2 * step), *map(cupy.asarray, arrays)
+    table = sum(one.nbytes for one in arrays) * held
+    arguments = *where, np.uint32(number), np.int32(cells.slot_bits)
+    return _counted("quantile_cells", samples, cells.slots + 1, *arguments, table=table, last=[str(held).lower()])[:-1]
+
+
+def _gathered(samples: Any, cells: Cells) -> Any:
+    """The partial of the keys of samples in cells."""
+    import cupy
+
+    lookup, number = cells.lookup, len(cells.firsts)
+    first = int(lookup.firsts[1])
     reach = int(lookup.firsts[number]) + int(lookup.sizes[number]) - 1 - first
-    kernel = nvrtc.load(SOURCE, f"quantile_cells<{C_TYPES[samples.dtype.name]}>")
-    arrays = [cupy.asarray(one) for one in (lookup.firsts, lookup.sizes, lookup.shifts, lookup.bases)]
-    where = cupy.asarray(lookup.starts), np.uint32(lookup.step), *arrays, key(first), key(reach)
-    _launch(kernel, samples, (sums, *where, np.int64(cells.gathered)))
-    if not cells.gathered:
-        return sums.view(np.int64)
+    sums = pooled_zeros(cells.size)
+    kernel = nvrtc.load(SOURCE, f"quantile_keys<{C_TYPES[samples.dtype.name]}>")
+    where = [cupy.asarray(one) for one in (lookup.starts, lookup.firsts, lookup.sizes)]
+    key = lookup.firsts.dtype.type
+    arguments = where[0], np.uint32(lookup.step), *where[1:], key(first), key(reach), np.uint64(cells.gathered)
+    resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
+    _launch(kernel, samples, (sums, *arguments), resident)
     # Keys that are missing become the greatest, which sorts last; whatever order they came in, the partial is the same.
     keys = cupy.where(cupy.arange(cells.gathered).astype(np.uint64) < sums[:1], sums[1:], np.uint64(2**64 - 1))
     keys.sort()
@@ -98,26 +127,39 @@ def count_around_on_device(samples: Any, keys: Any) -> Any:
 
     check_array("quantile", samples, WIDE, 1)
     check_address(samples)
-    number = len(keys)
-    sums = pooled_zeros(2 * number + 2)
-    on_device = cupy.asarray(np.ascontiguousarray(keys) if number else np.zeros(1, f"u{samples.dtype.itemsize}"))
-    _count_slots("quantile_around", samples, sums, on_device, np.uint32(number))
+    most = np.array(2 ** (8 * samples.dtype.itemsize) - 1, f"u{samples.dtype.itemsize}")
+    # A key begins a slot of its own, and the one after it the next; NaN, the greatest key, the last. No key follows the
+    # greatest one.
+    ends = np.repeat(keys.astype(most.dtype), 2)
+    ends[1::2] += ends[1::2] < most
+    slots = len(ends) + (samples.dtype.kind == "f")
+    reached = slots - (samples.dtype.kind != "f" and len(keys) > 0 and keys[-1] == most)
+    half = 1 << max(slots.bit_length() - 1, 0)
+    ends = np.concatenate((ends, np.full(2 * half - len(ends), most)))
+    held = ends.nbytes <= HELD_BYTES
+    return _counted("quantile_around", samples, 2 * len(keys) + 2, cupy.asarray(ends), np.uint32(half),
+                    np.uint32(reached), table=ends.nbytes * held, last=[str(held).lower()])  # fmt: skip
+
+
+def _counted(
+    name: str, samples: Any, counters: int, *arguments: Any, table: int = 0, last: Sequence[str] = ()
+) -> Any:  # fmt: skip
+    """Launch a kernel that counts in shared memory, beside a table of so many bytes: int64 counts of all counters."""
+    room = device.limits().shared_per_block - table
+    copies, window = counter_layout(counters, samples.dtype.itemsize, room)
+    windows = -(-counters // window)
+    instance = C_TYPES[samples.dtype.name], copies, windows if windows <= 2 else 0, *last
+    kernel = nvrtc.load(SOURCE, f"{name}<{', '.join(map(str, instance))}>")
+    shared = table + (counter_bytes(counters, copies, windows) if windows <= 2 else counter_bytes(window, copies))
+    resident = device.limits().resident_blocks(THREADS, kernel.registers, shared)
+    sums = pooled_zeros(counters)
+    _launch(kernel, samples, (sums, np.uint32(counters), np.uint32(window), *arguments), resident, shared, windows)
     return sums.view(np.int64)
 
 
-def _count_slots(name: str, samples: Any, sums: Any, *arguments: Any) -> None:
-    """Launch a kernel that counts in windows of its slots: as few as memory allows, with as many copies."""
-    limit, slots = device.limits().shared_per_block // 4, len(sums)
-    windows = -(-slots // limit)
-    length = -(-slots // windows)
-    copies = min(MOST_COPIES, 1 << (limit // length).bit_length() - 1)
-    kernel = nvrtc.load(SOURCE, f"{name}<{C_TYPES[samples.dtype.name]}, {str(windows == 1).lower()}>")
-    counters = np.uint32(slots), np.uint32(length), np.uint32(copies)
-    _launch(kernel, samples, (sums, *counters, *arguments), 4 * length * copies, windows)
-
-
-def _launch(kernel: Any, samples: Any, arguments: tuple[Any, ...], shared: int = 0, windows: int = 1) -> None:
-    resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared + shared)
+def _launch(
+    kernel: Any, samples: Any, arguments: tuple[Any, ...], resident: int, shared: int = 0, windows: int = 1
+) -> None:
     for start in range(0, samples.size, MOST):
         part = samples[start : start + MOST]
         shares = min(max(resident // windows, 1), -(-part.nbytes // TILE_BYTES))
