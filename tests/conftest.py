@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -48,7 +49,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have xdist hand out files in the order of the collection, not those with the most tests first."""
+    """Signals do what they usually do; xdist hands out files in the order of the collection, not by their length."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # ignored in the background of a script, or under nohup
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     option = config.option
     if hasattr(option, "loadscopereorder"):
         option.loadscopereorder = False

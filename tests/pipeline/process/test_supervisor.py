@@ -21,7 +21,6 @@ import ctypes, os, signal, subprocess, sys, threading, time
 from pipeline.process import beat, first_process, signals, supervisor
 first_process.LEAVE_SECONDS = first_process.EXIT_SECONDS = 1
 first_process.LOOK_SECONDS = 0.1
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests run under nohup
 {before}
 supervisor.supervise()
 signals.install()
