@@ -7,20 +7,19 @@
 template <typename U, U LEAST>
 struct IntegerKey {
     using type = U;
-    static constexpr bool NAN_LAST = false;
     static __device__ U of(U bits) { return U(bits + LEAST); }
 };
 
-// INFINITE: the bits of infinity.
-template <typename U, U INFINITE>
+// INFINITE: the bits of infinity. Negative numbers, whose bits ascend with their size, are mirrored at zero, of which there
+// is one key.
+template <typename U, typename Signed, U INFINITE>
 struct FloatKey {
     using type = U;
-    static constexpr bool NAN_LAST = true;
     static __device__ U of(U bits) {
         constexpr U HALF = U(U(1) << (8 * sizeof(U) - 1));
-        const U size = U(bits & (HALF - 1));
-        const U key = U(bits & HALF ? HALF - size : HALF + size);
-        return size > INFINITE ? U(~U(0)) : key;
+        const U minus = U(Signed(bits) >> (8 * sizeof(U) - 1));  // all bits set, or none
+        const U key = U((bits ^ (minus & (HALF - 1))) - minus + HALF);
+        return U(bits << 1) > U(INFINITE << 1) ? U(~U(0)) : key;
     }
 };
 
@@ -43,8 +42,8 @@ struct Key<i64> : IntegerKey<u64, 0x8000000000000000ull> {};
 template <>
 struct Key<u64> : IntegerKey<u64, 0> {};
 template <>
-struct Key<float16> : FloatKey<u16, 0x7c00> {};
+struct Key<float16> : FloatKey<u16, i16, 0x7c00> {};
 template <>
-struct Key<float> : FloatKey<u32, 0x7f800000u> {};
+struct Key<float> : FloatKey<u32, int, 0x7f800000u> {};
 template <>
-struct Key<double> : FloatKey<u64, 0x7ff0000000000000ull> {};
+struct Key<double> : FloatKey<u64, i64, 0x7ff0000000000000ull> {};

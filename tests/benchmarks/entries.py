@@ -41,6 +41,9 @@ class Entry:
 ENTRIES = {
     "histogram_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
     "reduce_kernel": Entry("gpu", {"nbytes": 2**27, "repeats": 1}),
+    "question_kernels": Entry(
+        "gpu", {"nbytes": 2**20, "repeats": 1, "dtypes": ("float32",), "distributions": ("uniform",)}
+    ),
     "arrays": Entry("gpu", {"repeats": 1, "sizes": {"1 GiB": 2**16, "2^20": 2**12}}),
     "stencil_kernel": Entry("gpu", {"repeats": 1}),
     "copy_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),

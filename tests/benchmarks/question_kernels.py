@@ -5,6 +5,7 @@ python -m tests.benchmarks.question_kernels OUT.json
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -25,6 +26,7 @@ from kernels.reduce.powers import POWERS
 from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
 from tests.benchmarks.distributions import samples_of
+from tests.benchmarks.markdown import table
 from workflows.quantile import count
 
 DTYPES = ("int16", "int32", "float32", "int64", "float64")
@@ -136,6 +138,31 @@ def measure(
             if distribution in ("uniform", "gaussian"):
                 rows += others(bench)
     return {"bytes": nbytes, "repeats": repeats, "cases": rows}
+
+
+def described(figures: Mapping[str, Any]) -> str:
+    """Tables: the passes of quantiles, each on its worst distribution; digest, powers and calibration on theirs."""
+    cases: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in figures["cases"]:
+        cases.setdefault((row["case"], row["dtype"]), []).append(row)
+    lines, rest = [], []
+    for (case, dtype), rows in cases.items():
+        if "passes of the read" not in rows[0]:
+            rest.append([f"{case}, {dtype}", f"{min(row['share of read'] for row in rows):.3f}"])
+            continue
+        worst: dict[str, float] = {}
+        for row in rows:
+            for name, rate in row["GB/s"].items():
+                name = name.partition(":")[0]
+                worst[name] = min(rate / row["GB/s"]["read"], worst.get(name, math.inf))
+        shown = [f"{worst[name]:.2f}" if name in worst else "" for name in ("pass 1", "pass 2", "pass 3", "proof")]
+        taken = max(row["passes of the read"] for row in rows)
+        rates = rows[0]["GB/s"]
+        peer = [f"{rates['read'] / rates[name] / rows[0]['passes of the read']:.1f}" if name in rates else ""
+                for name in ("cupy.percentile", "cupy.sort")]  # fmt: skip
+        lines.append([f"{case}, {dtype}", *shown, f"{taken:.1f}", *peer])
+    columns = ["", "pass 1", "pass 2", "pass 3", "proof", "all, in reads", "cupy.percentile / all", "cupy.sort / all"]
+    return f"{table(columns, lines)}\n\n{table(['', 'share of the read'], rest)}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import arrays, error_tables, formats, matmul_tables, planted_errors, verified_rates
+from tests.benchmarks import (
+    arrays,
+    error_tables,
+    formats,
+    matmul_tables,
+    planted_errors,
+    verified_rates,
+)
+from tests.benchmarks import question_kernels as question_rates
 from tests.benchmarks import questions as question_tables
 from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
@@ -187,6 +195,11 @@ def stored(machine: str) -> str:
     return f"{text}\n\n{formats.described_commands(commands)}" if commands else text
 
 
+def of_question_kernels() -> str:
+    """Kernels of quantiles, digests, powers and calibration, beside the read stream and CuPy."""
+    return question_rates.described(read(f"question_kernels_{GPU}.json"))
+
+
 def questions() -> str:
     """Whole commands that answer questions about one file, beside other libraries'."""
     path = RESULTS / f"questions_{CORES}.json"
@@ -212,7 +225,7 @@ def chaos() -> str:
 
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
-    DOCS / "performance.md": {"speed": speed, "questions": questions},
+    DOCS / "performance.md": {"speed": speed, "questions": questions, "question kernels": of_question_kernels},
     DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
     DOCS / "studies.md": {"conclusions": conclusions},
