@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pipeline.engine.run_loop
+import pipeline.process.last_words
 from kernels.common import cxx
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
@@ -84,6 +85,12 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier tests abandoned, like a cluster that was slow to close, would have a command end this process."""
+    monkeypatch.setattr(pipeline.process.last_words, "_abandoned", False)
 
 
 @pytest.fixture(scope="module")

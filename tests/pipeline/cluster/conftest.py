@@ -20,17 +20,10 @@ import pipeline.cluster.placement
 import pipeline.cluster.workers
 import pipeline.engine.run_loop
 import pipeline.engine.submit
-import pipeline.process.last_words
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.gpu.devices import Devices, Gpu
 from tests.pipeline.cluster.local_processes import processes
-
-
-@pytest.fixture(autouse=True)
-def not_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What these tests abandon does not concern the process of the next ones."""
-    monkeypatch.setattr(pipeline.process.last_words, "_abandoned", False)
 
 
 @pytest.fixture
