@@ -9,13 +9,13 @@
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
 // Samples below and above the edges and NaN take the same way as all others, so that no data are slow.
-// Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (counters.cuh,
-// windows.cuh), how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide
-// wherever a position does not determine the slot, so counts are exact for any edges.
+// Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (common/windows.cuh),
+// how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide wherever a
+// position does not determine the slot, so counts are exact for any edges.
 
 #include "histogram/locate.cuh"
 #include "histogram/steps.cuh"
-#include "histogram/windows.cuh"
+#include "common/windows.cuh"
 
 template <typename T, int COPIES, int WINDOWS, bool UNIT>
 __global__ void __launch_bounds__(THREADS, 1)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import device, dtypes, nvrtc
+from kernels.common.counters import counter_bytes, counter_layout
 from kernels.histogram.binning import Binning
 from kernels.histogram.guess import key_of, steps_of
 from kernels.histogram.integer_maps import Clamps, FixedMap, NarrowMap, ShiftMap, fixed_map, narrow_map, shift_map
@@ -21,7 +22,6 @@ from kernels.histogram.step_map import StepMap, step_map
 SOURCE = Path(__file__).with_name("gpu.cu")
 
 THREADS = 1024  # THREADS in common/stream.cuh
-SPREAD = 2**27 + 2**22  # SPREAD in counters.cuh
 CLAMPED = 3  # counters beside those of the bins: below, on the upper edge, above
 AROUND = 3  # rows of a window of histogram_steps beside its own
 
@@ -29,8 +29,6 @@ AROUND = 3  # rows of a window of histogram_steps beside its own
 C_TYPES = dtypes.C_TYPES | {"int8": "u8"}  # all 256 values are counted by their bits, and binned at the end
 # C type of keys, by NumPy type.
 KEY_TYPES = {"i4": "int", "u4": "u32", "i8": "i64", "u8": "u64", "f4": "float", "f8": "double"}
-# Copies of a block's counters, by bytes per sample: narrower samples mean more increments per byte read.
-COPIES = {1: 32, 2: 16, 4: 2, 8: 2}
 CELLS_PER_THRESHOLD = 32
 # Shared memory that histogram_steps takes for more copies, bytes.
 STEP_BYTES = 200 * 2**10
@@ -138,40 +136,6 @@ def _plan(
     shares = max(1, device.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
     arguments = (np.uint32(counters), np.uint32(window), *arguments)
     return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
-
-
-def counter_layout(counters: int, itemsize: int, shared_per_block: int) -> tuple[int, int]:
-    """How many copies of how many counters a block keeps in shared memory.
-
-    Parameters
-    ----------
-    counters
-        Total number of counters.
-    itemsize
-        Bytes per sample.
-    shared_per_block
-        Bytes of shared memory that a block may use.
-    """
-    copies = COPIES[itemsize]
-    while copies > 1 and counter_bytes(counters, copies) > shared_per_block * 2 // 3:
-        copies //= 2
-    if counter_bytes(counters, copies) <= shared_per_block:
-        return copies, counters
-    if counter_bytes(counters, copies, 2) <= shared_per_block:
-        return copies, -(-counters // 2)
-    fits = shared_per_block // 5  # a counter takes a little more than 4 bytes
-    # Windows of equal size: each reads all samples, whatever its size.
-    return copies, -(-counters // -(-counters // fits))
-
-
-def counter_bytes(counters: int, copies: int, windows: int = 1) -> int:
-    """Shared memory of a window and of the counter after it: `spread` and `spread_pairs` in counters.cuh."""
-    last = counters - 1
-    if windows == 2:
-        last = last * (2**31 + SPREAD // 2) >> 32
-    elif copies < 16:
-        last += last * SPREAD >> 32
-    return 4 * copies * (last + 2)
 
 
 def step_layout(counters: int, keysize: int, shared_per_block: int) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 // A guess is the number of thresholds that a sample has passed for certain; it may have passed the next one, too.
 #pragma once
 
-#include "histogram/counters.cuh"
+#include "common/counters.cuh"
 #include "histogram/guess.cuh"
 
 // Reads from shared memory what no thread writes any more.

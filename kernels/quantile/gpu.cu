@@ -6,10 +6,10 @@
 //   quantile_keys     the keys of samples in a few cells, which are few
 //   quantile_around   samples below, between and above some keys, and equal to each
 //
-// Samples are read as bits. All but quantile_keys count as histograms do (histogram/windows.cuh): every sample takes the
+// Samples are read as bits. All but quantile_keys count as histograms do (common/windows.cuh): every sample takes the
 // same way, those of no cell to a counter after the others, so that no data are slow.
 
-#include "histogram/windows.cuh"
+#include "common/windows.cuh"
 #include "quantile/keys.cuh"
 
 // What the counters of a kernel have in common: slot by slot, in the order of the result.

@@ -11,9 +11,9 @@ import numpy as np
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
 from kernels.common.constants import constant
+from kernels.common.counters import counter_bytes, counter_layout
 from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty, pooled_zeros
-from kernels.histogram.launch import counter_bytes, counter_layout
 from kernels.quantile.cells import Cells
 
 SOURCE = Path(__file__).with_suffix(".cu")

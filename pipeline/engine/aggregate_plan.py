@@ -184,6 +184,14 @@ class Pass(PickledOnce):
     proven: bool = False
 
     @property
+    def resident(self) -> bool:
+        """Whether its blocks may stay on a GPU for the next pass: the last one reads all again, which proves it right.
+
+        Not within a limit of the device's memory.
+        """
+        return self.proven and self.spare_bytes == sys.maxsize
+
+    @property
     def name(self) -> str:
         """The jobs, for a message."""
         return ", ".join(job.workflow.name for job in self.jobs)

@@ -22,8 +22,9 @@ from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_reference import Reference, recompute_part
 from pipeline.engine.pace import Check
 from pipeline.errors import PipelineError, failure
-from pipeline.gpu.blocks import device_blocks
+from pipeline.gpu.blocks import device_blocks, resident_blocks
 from pipeline.gpu.devices import find_devices
+from pipeline.gpu.resident import forget
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.timeline import Timeline
@@ -158,6 +159,10 @@ def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:
     """Blocks of a chunk on the computing device, in native byte order; the time between blocks is a kernel span."""
     if pass_.device == "gpu":
+        if pass_.resident:
+            yield from resident_blocks(pass_.run, chunk, timeline, pass_.block_bytes)
+            return
+        forget()
         yield from device_blocks(chunk, timeline, pass_.block_bytes, beside, pass_.spare_bytes)
         return
     frame = max(job.workflow.frame(job.options) for job in pass_.jobs)

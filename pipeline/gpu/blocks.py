@@ -18,6 +18,7 @@ import numpy as np
 
 from kernels.common import memory
 from pipeline.errors import UsageError
+from pipeline.gpu import resident
 from pipeline.gpu.loads import Begun, Checked, CheckedBeside, run_of, to_native
 from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 3  # of a chunk: one being computed, two being filled
+RESIDENT = "resident on the device"  # how the blocks of a later pass came there
 CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the bus busy
 
 _making = Lock()
@@ -98,6 +100,26 @@ def device_blocks(
                 else:
                     yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
                 start += piece.nbytes // chunk.dtype.itemsize
+
+
+def resident_blocks(run: str, chunk: Chunk, timeline: Timeline, nbytes: int) -> Iterator[Any]:
+    """As `device_blocks`; blocks stay on the device for later passes of the run, if there is room."""
+    import cupy
+
+    place = int(cupy.cuda.runtime.getDevice()), chunk.start, chunk.samples
+    blocks = resident.kept(run, place)
+    if blocks is None:
+        yield from resident.keeping(run, place, device_blocks(chunk, timeline, nbytes))
+        return
+    timeline.transfer_paths.add(RESIDENT)
+    with _lane(nbytes):
+        events = cupy.cuda.Event(), cupy.cuda.Event()
+        for block in blocks:
+            yield from _computed(partial(_same, block), events, timeline)
+
+
+def _same(block: Any) -> Any:
+    return block
 
 
 def checks_beside(chunk: Chunk) -> bool:
@@ -232,8 +254,13 @@ def release() -> None:
 
 
 def shrink() -> bool:
-    """Free the buffers, and make blocks half as large from now on; False if they would be too small to be useful."""
+    """Make room: free what is kept, or else the buffers, and make blocks half as large from now on.
+
+    False if blocks would be too small to be useful.
+    """
     global _most
+    if resident.forget():
+        return True
     with _making:
         if _most // 2 < LEAST_BLOCK_BYTES:
             return False

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 # (file, function, text) of mutants that change no result, or none beyond what is promised, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("histogram/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
+    ("common/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
         "a block has fewer than 2^32 samples",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
     ("histogram/cpu.cpp", "count", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
@@ -17,7 +17,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",
-    ("histogram/gpu.cu", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
+    ("common/windows.cuh", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
     ("histogram/steps.cuh", "finish", "half the width: sum += words[row * COPIES + (threadIdx.x + k) % COPIES]"):
         "a block has fewer than 2^32 samples",
     ("histogram/steps.cuh", "rows", "all + mine * slots"): "no sample is counted beyond the last slot",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kernels.common import device, nvrtc
+from kernels.common.counters import COPIES, SPREAD, counter_bytes, counter_layout
 from kernels.histogram import guess, lookup
 from kernels.histogram.binning import MAX_BINS, Binning
 from kernels.histogram.gpu import INSTANCES, KERNELS, histogram
@@ -18,13 +19,9 @@ from kernels.histogram.launch import (
     AROUND,
     C_TYPES,
     CLAMPED,
-    COPIES,
-    SPREAD,
     STEP_BYTES,
     STEP_COPIES,
     THREADS,
-    counter_bytes,
-    counter_layout,
     step_bytes,
     step_layout,
 )
@@ -36,7 +33,7 @@ from workflows.histogram import HistogramOptions
 
 SOURCE, STREAM, COUNTERS, STEPS, LOCATE, GUESS, TYPES = (
     (nvrtc.KERNELS / name).read_text(encoding="utf-8")
-    for name in ("histogram/gpu.cu", "common/stream.cuh", "histogram/counters.cuh", "histogram/steps.cuh",
+    for name in ("histogram/gpu.cu", "common/stream.cuh", "common/counters.cuh", "histogram/steps.cuh",
                  "histogram/locate.cuh", "histogram/guess.cuh", "common/types.cuh")
 )  # fmt: skip
 SHARED = (64 * 1024, 99 * 1024, 163 * 1024, 227 * 1024)  # bytes that a block may have, by architecture

@@ -2,7 +2,7 @@
 // same samples at the same time, mostly from the L2 cache.
 #pragma once
 
-#include "histogram/counters.cuh"
+#include "common/counters.cuh"
 
 // Where counts go: `all` counters. A window has at most `length` of them.
 struct Windows {

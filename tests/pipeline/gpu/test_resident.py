@@ -1,0 +1,103 @@
+"""Blocks that stay on the device between passes: read once, given again, freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.aggregate_task import compute_chunk
+from pipeline.gpu import blocks, resident
+from pipeline.gpu.blocks import RESIDENT, resident_blocks, shrink
+from pipeline.storage.chunks import Chunk, plan
+from pipeline.storage.sources import open_source
+from pipeline.timeline import Timeline
+from tests.emulator.kvikio import install
+from workflows.quantile import QUANTILE, QuantileOptions
+
+pytestmark = pytest.mark.gpu
+
+SAMPLES = np.random.default_rng(0).standard_normal(3001).astype(np.float32)
+
+
+@pytest.fixture
+def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    if not hasattr(cp.cuda, "Stream"):
+        install(cp, monkeypatch)
+    for name in ("device_name", "unit_name", "worker_address"):
+        monkeypatch.setattr(f"pipeline.engine.aggregate_task.{name}", lambda *_: "planted")
+    resident.forget()
+    yield cp
+    resident.forget()
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> tuple[Chunk, ...]:
+    SAMPLES.tofile(tmp_path / "a.bin")
+    planned = plan(open_source((str(tmp_path / "a.bin"),), "float32"), 5000, "off", 0)
+    assert isinstance(planned, tuple) and len(planned) > 1
+    return planned
+
+
+def got(run: str, chunk: Chunk) -> tuple[Any, bool]:
+    """Samples of a chunk in blocks of 1,000 bytes, and whether they were there."""
+    timeline = Timeline()
+    parts = [block.get() for block in resident_blocks(run, chunk, timeline, 1000)]
+    return np.concatenate(parts), timeline.transfer_paths == {RESIDENT}
+
+
+def test_later_passes_of_a_run_read_nothing(gpu: Any, chunks: tuple[Chunk, ...]) -> None:
+    for was in (False, True, True):
+        for chunk in chunks:
+            samples, there = got("run", chunk)
+            assert there == was
+            np.testing.assert_array_equal(samples, SAMPLES[chunk.start : chunk.start + chunk.samples])
+
+
+def test_another_run_finds_nothing_and_frees_it(gpu: Any, chunks: tuple[Chunk, ...]) -> None:
+    assert [got(run, chunks[0])[1] for run in ("one", "other", "one")] == [False] * 3
+
+
+def test_without_room_nothing_is_kept(gpu: Any, chunks: tuple[Chunk, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    room = iter([True, False] * 10)
+    monkeypatch.setattr(resident, "_room", lambda nbytes: next(room))
+    assert [got("run", chunks[0])[1] for _ in range(3)] == [False] * 3
+    assert not resident.forget()
+
+
+def test_a_chunk_that_was_not_read_to_its_end_is_not_kept(gpu: Any, chunks: tuple[Chunk, ...]) -> None:
+    with closing(resident_blocks("run", chunks[0], Timeline(), 1000)) as some:
+        next(some)
+    samples, there = got("run", chunks[0])
+    assert not there and len(samples) == chunks[0].samples
+
+
+def test_memory_is_freed_before_blocks_shrink(
+    gpu: Any, chunks: tuple[Chunk, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_most", blocks.BLOCK_BYTES)
+    got("run", chunks[0])
+    assert shrink() and blocks._most == blocks.BLOCK_BYTES and not got("run", chunks[0])[1]
+    assert shrink() and shrink() and blocks._most == blocks.BLOCK_BYTES // 2
+
+
+def test_surveys_keep_their_blocks_and_the_pass_that_proves_them_reads(gpu: Any, chunks: tuple[Chunk, ...]) -> None:
+    job = Job(QUANTILE, QuantileOptions("0.5")).prepared(SAMPLES.dtype)
+    paths = []
+    while job.surveyed:
+        surveys = Pass((job.survey(),), "gpu", 1000, run="run", proven=True)
+        assert surveys.resident and not Pass((job,), "gpu", spare_bytes=2**20, proven=True).resident
+        results = [compute_chunk(surveys, chunk) for chunk in chunks]
+        paths.append({path for result in results for path in result.timeline.transfer_paths})
+        total = results[0].partials[0][0]
+        for result in results[1:]:
+            total = surveys.jobs[0].workflow.combine(total, result.partials[0][0])
+        job = job.resolved(total)
+    assert len(paths) > 1 and RESIDENT not in paths[0] and all(path == {RESIDENT} for path in paths[1:])
+    proof = compute_chunk(Pass((job,), "gpu", 1000, run="run"), chunks[0])
+    assert RESIDENT not in proof.timeline.transfer_paths and not resident.forget()
