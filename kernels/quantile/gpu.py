@@ -22,7 +22,7 @@ THREADS = constant(SOURCE.parents[1] / "common" / "stream.cuh", "THREADS")
 WIDE = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 MOST = 2**31  # samples of a launch: counters of a block have 32 bits
 TILE_BYTES = THREADS * 16 * 4  # that a block reads at a time
-HELD_BYTES = 2**14  # of a table that is copied to shared memory
+HELD_BYTES = 2**14  # at most, of a table that is copied to shared memory
 
 # Several instances of each kernel; there are more for other numbers of counters.
 INSTANCES = (
@@ -67,7 +67,7 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
         return _counted("quantile_cell", samples, cells.slots + 1, *cell)[:-1]
     lookup, number = cells.lookup, len(cells.firsts)
     step = 1 << number.bit_length() - 1  # of a search among all cells
-    held = 3 * key().itemsize * 2 * step <= HELD_BYTES
+    held = _held(3 * key().itemsize * 2 * step)
     arrays = [one[: 2 * step] for one in (lookup.firsts, lookup.sizes, lookup.shifts)]
     if held:  # beyond the last one it is repeated
         arrays = [np.pad(one, (0, 2 * step - len(one)), "edge") for one in arrays]
@@ -136,9 +136,14 @@ def count_around_on_device(samples: Any, keys: Any) -> Any:
     reached = slots - (samples.dtype.kind != "f" and len(keys) > 0 and keys[-1] == most)
     half = 1 << max(slots.bit_length() - 1, 0)
     ends = np.concatenate((ends, np.full(2 * half - len(ends), most)))
-    held = ends.nbytes <= HELD_BYTES
+    held = _held(ends.nbytes)
     return _counted("quantile_around", samples, 2 * len(keys) + 2, cupy.asarray(ends), np.uint32(half),
                     np.uint32(reached), table=ends.nbytes * held, last=[str(held).lower()])  # fmt: skip
+
+
+def _held(nbytes: int) -> bool:
+    """Whether a table is copied to shared memory, most of which is for counters."""
+    return nbytes <= min(HELD_BYTES, device.limits().shared_per_block // 4)
 
 
 def _counted(
