@@ -18,7 +18,7 @@ from kernels.quantile.reference import around_reference, cells_reference
 from tests.cases.case import RANDOM, Case, same
 
 WIDE = gpu.WIDE
-TOP = 2**16
+TOP = 2**16  # keys that are gathered, at most
 
 
 def samples_of(dtype: str, size: int, seed: int = 0) -> NDArray[Any]:
@@ -44,7 +44,7 @@ def cells_around(samples: NDArray[Any], number: int, gather: bool) -> Cells:
     cells: list[Cell] = []
     for first, wide in sorted(widths.items()):
         if not cells or cells[-1].first + 2 ** cells[-1].bits <= first:
-            cells.append(Cell(first, wide, 0, 0 if gather else TOP))
+            cells.append(Cell(first, wide, 0, 0 if gather else TOP + 1))
     made = cells_of(bits, cells)
     if not gather:
         return made
@@ -124,6 +124,7 @@ def quantile_cases() -> Iterator[Case]:
         yield Case("quantile/gpu", "quantile_top", f"{dtype}, {size} from {start} in one block", check)
     yield Case("quantile/gpu", "quantile_top", "uint16, counters above 16 bits", _crowded)
     yield Case("quantile/gpu", "quantile_cells", "more keys than room", _too_many)
+    yield Case("quantile/gpu", "quantile_around", "int32, 700, 131072 bytes", partial(_around, "int32", 700, 2**17))
     for number, dtype in enumerate(WIDE):
         for cells, gather in ((1, number % 2 == 0), (9, number % 2 == 1), (30, False)):
             check = partial(_cells, dtype, cells, gather)

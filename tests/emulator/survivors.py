@@ -41,9 +41,10 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "tried with all sums: the residue is another one, or the same, of eight bits",
     ("matmul/small.cu", "multiply_small", "own >= rows"): "a warp without rows only multiplies zeros",
     ("matmul/small_k.cu", "multiply_small_k", "round + 1"): "there are two slots: it is the same one",
-    ("quantile/gpu.cu", "count_slots", "slots + first"): "no sample is counted beyond the last counter",
-    ("quantile/gpu.cu", "quantile_cells", "half the width: cell += firsts[cell + half] <= key ? half : 0"):
+    ("quantile/gpu.cu", "cell", "half the width: cell += firsts[cell + half] <= key ? half : 0"):
         "there are fewer than 2^16 cells",
+    ("quantile/gpu.cu", "operator()", "half the width: reached += ends[reached + step - 1] <= key ? step : 0"):
+        "there are fewer than 2^16 ends",
     ("quantile/cpu_keys.hpp", "of", "((size ^ minus) - minus) - HALF"): "modulo 2^bits half is its own opposite",
     ("quantile/cpu_keys.hpp", "in_pieces", "n"): "one more piece, without samples",
     ("quantile/cpu_keys.hpp", "in_pieces", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
@@ -142,8 +143,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
 FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("quantile/gpu.cu", "count", "next != slot"): "equal neighbours are added one by one",
-    ("quantile/gpu.cu", "quantile_cells", "K(key - first) > reach"): "the cell that is looked up does not have the key",
+    ("quantile/gpu.cu", "quantile_keys", "K(key - first) > reach"): "the cell that is looked up does not have the key",
     ("histogram/cpu.cpp", "operator()", "cast<double>(sample) * scale - offset"):
         "`holds` sees that the line is none: a search finds the same",
     ("histogram/cpu.cpp", "operator()", "static_cast<double>(sample) * (scale + 1) + offset"):
@@ -244,6 +244,7 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
-    ("quantile/gpu", "common/stream.cuh", "scan_samples"),  # loads a tile ahead nowhere; histogram/gpu.cu does
+    ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
+    ("quantile/gpu", "common/counters.cuh", "stride"),
     ("study/roofline", "common/stream.cuh", "scan_samples"),  # nothing is kept of what is only read
 }
