@@ -41,6 +41,7 @@ def calibrated(workflow: Aggregation[Options], calibration: Calibration) -> Aggr
     return replace(
         workflow,
         compute=partial(_count, calibration) if by_thresholds else partial(_compute, workflow, calibration),
+        compute_rows=None,
         reference=partial(_reference, workflow, calibration),
         check=partial(_check, workflow, calibration),
         survey=survey,
