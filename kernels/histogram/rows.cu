@@ -131,8 +131,9 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
     }
 
     __syncthreads();
+    const u32 skipped = u32(counters * share / shares);  // blocks begin with different counters, to meet less often
     for (u32 i = threadIdx.x; i < counters * own; i += blockDim.x) {
-        const u32 counter = i / own, local = i % own, row = row_of(local);
+        const u32 counter = (i / own + skipped) % counters, local = i % own, row = row_of(local);
         u32 sum = 0;
         for (u32 k = 0; k < copies; ++k) sum += counts[counter * pitch + k * own + local];
         if (sum) atomicAdd(slots + i64(maps.slot(row, counter)) * rows + row, sum);

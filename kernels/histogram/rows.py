@@ -24,7 +24,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 THREADS = constant(SOURCE, "MOST_THREADS")
 MOST = 2**32 - 1  # samples of a launch: counters have 32 bits
 SECTOR = 32  # bytes that memory delivers at once
-LANES = 32
+LANES, APART = 32, 16  # of a warp, and how many of them should count in banks of their own
 PACK_BYTES = 16  # of the widest load
 LEAST_THREADS = 64
 
@@ -182,8 +182,8 @@ def _kernel(name: str, binning: Binning, maps: RowMaps, *pack: int) -> nvrtc.Ker
 def turn_layout(rows: int, itemsize: int, maps: RowMaps, available: int) -> TurnLayout | None:
     """How blocks of so much shared memory count; None if none has room for the counters of a row.
 
-    Lanes that read the same row wait for each other unless they have copies of its counters. As many of them as there
-    are samples in 32 bytes take no longer than memory does, so packs are as wide as that allows.
+    Lanes that read the same row wait for each other unless they have copies of its counters. Where no more than two do,
+    they take no longer than memory does, so packs are as wide as that allows.
     """
     each, table, counts = len(maps.facts) > 1, maps.tables.shape[1] * 8, 4 * maps.counters
     left = available - (0 if each else table)
@@ -195,17 +195,17 @@ def turn_layout(rows: int, itemsize: int, maps: RowMaps, available: int) -> Turn
         while copies * across < LANES and 2 * copies * rows * counts + (table * rows if each else 0) <= left:
             copies *= 2
         if across <= THREADS:
-            choices.append((min(copies * across * itemsize, SECTOR), pack, copies))
+            choices.append((min(copies * across, APART), pack, copies))
     if choices:
         (_, pack, copies), width, turn = max(choices), rows, lcm(rows, max(choices)[1])
-    elif fitting:
+    elif fitting > 0:
         width = min(fitting, THREADS)
         unit = SECTOR // itemsize if width * itemsize >= SECTOR else 1
         width = width // unit * unit
         even = -(-rows // -(-rows // width))
         copies, turn, width = 1, rows, min(width, -(-even // unit) * unit)
         pack = max(pack for pack in packs if not rows % pack and not width % pack
-                   and (pack == 1 or min(width // pack, LANES) * itemsize >= SECTOR))  # fmt: skip
+                   and (pack == 1 or width // pack >= APART))  # fmt: skip
     else:
         return None
     tables = table * (width if each else 1)
