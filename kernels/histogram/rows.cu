@@ -56,18 +56,18 @@ __device__ void scan_packs(const T* from, i64 number, i64 step, Count count) {
         for (int k = 0; k < LOADS; ++k) count_pack(loaded[k]);
     }
 #pragma unroll
-    for (int k = 0; k < LOADS; ++k, from += step)
+    for (int k = 0; k < LOADS - 1; ++k, from += step)
         if (k < number) loaded[k].bits = __ldcs(reinterpret_cast<const Bits*>(from));
 #pragma unroll
-    for (int k = 0; k < LOADS; ++k)
+    for (int k = 0; k < LOADS - 1; ++k)
         if (k < number) count_pack(loaded[k]);
 }
 
-// The samples before the first pack that is aligned.
+// Samples before the first pack that is aligned; there may be fewer. What divides the rest by PACK or more gets 0 then.
 template <int PACK, typename T>
-__device__ i64 unaligned(const T* samples, i64 n) {
+__device__ i64 unaligned(const T* samples) {
     const i64 past = i64(reinterpret_cast<u64>(samples) / sizeof(T) % PACK);
-    return min(n, past ? PACK - past : i64(0));
+    return past ? PACK - past : 0;
 }
 
 // How samples of each row find their slot; `each` is 1 if rows differ, 0 if one is for all.
@@ -97,7 +97,7 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
     extern __shared__ u32 shared[];
     const Maps maps{facts, numbers, tables, words, slot_of, counters, each};
     const u32 slices = (rows + width - 1) / width, begin = blockIdx.x % slices * width, own = min(width, rows - begin);
-    const i64 head = unaligned<PACK>(samples, n);
+    const i64 head = unaligned<PACK>(samples);
     const u32 origin = u32((first + head) % rows);
     const auto row_of = [&](u32 local) { return (origin + begin + local) % rows; };
 
@@ -113,11 +113,11 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
     u32* mine[PACK];
 #pragma unroll
     for (int k = 0; k < PACK; ++k)
-        mine[k] = counts + group % copies * own + (slices == 1 ? (pack * PACK + k) % rows : pack * PACK + k);
+        mine[k] = counts + group % copies * own + (pack * PACK + k) % rows;
     const auto locate = maps.locator<Locate>(row_of(pack), held + each * pack * words);  // PACK is 1 if rows differ
     const i64 share = blockIdx.x / slices, shares = gridDim.x / slices;
     const i64 turns = (n - head) / turn, one = share * groups + group, step = shares * groups;
-    const i64 number = group < groups && one < turns ? (turns - one + step - 1) / step : 0;
+    const i64 number = group < groups ? (turns - one + step - 1) / step : 0;
     scan_packs<PACK>(samples + head + one * turn + begin + pack * PACK, number, step * turn,
                      [&](T x, int k) { increment(mine[k], locate(Key<T>::of(x)), pitch * 4); });
 
@@ -174,7 +174,7 @@ rows_in_runs(const T* samples, const i64* bounds, u32 runs, u32* slots, u32 all,
         u32* const mine = counts + threadIdx.x % copies;
         const auto count = [&](T x) { increment(mine, locate(Key<T>::of(x)), copies * 4); };
         const T* const from = samples + at;
-        const i64 length = end - at, head = unaligned<PACK>(from, length), packs = (length - head) / PACK;
+        const i64 length = end - at, head = unaligned<PACK>(from), packs = (length - head) / PACK;
         const i64 number = (packs - threadIdx.x + blockDim.x - 1) / blockDim.x;
         scan_packs<PACK>(from + head + i64(threadIdx.x) * PACK, number, i64(blockDim.x) * PACK,
                          [&](T x, int) { count(x); });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -56,31 +57,39 @@ def expected_counts(samples: NDArray[Any], of: NDArray[np.int64], rows: int, edg
 
 def turns(
     cp: Any, dtype: str, edges: Edges, regular: bool, rows: int, size: int, start: int = 0, first: int = 0,
-    shared: int = WHOLE,
+    shared: int = WHOLE, blocks: int | None = None,
 ) -> None:  # fmt: skip
-    """`start`: where in an array the samples begin; `shared` limits the memory of a block."""
+    """`start`: where in an array the samples begin; `shared` limits the memory of a block, `blocks` their number."""
     samples = samples_around(dtype, edges, size + start, rows)
-    limits = replace(LIMITS, shared_per_block=shared)
-    with patch.object(device, "limits", lambda: limits):
-        of_rows.maps_on_device.cache_clear()
+    with few_blocks(shared, blocks):
         got = of_rows.histogram_turns(cp.asarray(samples)[start:], binnings_of(dtype, edges, regular), rows, first)
     assert got is not None and got.dtype == np.uint32
     same(got, expected_counts(samples[start:], (first + np.arange(size)) % rows, rows, edges))
 
 
 def runs(
-    cp: Any, dtype: str, edges: Edges, regular: bool, lengths: Sequence[int], start: int = 0, shared: int = WHOLE
-) -> None:
+    cp: Any, dtype: str, edges: Edges, regular: bool, lengths: Sequence[int], start: int = 0, shared: int = WHOLE,
+    blocks: int | None = None,
+) -> None:  # fmt: skip
     """Rows of these lengths."""
     bounds = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     samples = samples_around(dtype, edges, int(bounds[-1]) + start, len(lengths))
-    limits = replace(LIMITS, shared_per_block=shared)
-    with patch.object(device, "limits", lambda: limits):
-        of_rows.maps_on_device.cache_clear()
+    with few_blocks(shared, blocks):
         got = of_rows.histogram_runs(cp.asarray(samples)[start:], binnings_of(dtype, edges, regular), bounds)
     assert got is not None and got.dtype == np.uint32
     of = np.repeat(np.arange(len(lengths)), lengths)
     same(got, expected_counts(samples[start:], of, len(lengths), edges))
+
+
+@contextmanager
+def few_blocks(shared: int, blocks: int | None) -> Iterator[None]:
+    """A device whose blocks have so much memory, and which runs so many at once."""
+    limits = replace(LIMITS, shared_per_block=shared)
+    resident = device.Limits.resident_blocks if blocks is None else lambda *_: blocks
+    of_rows.maps_on_device.cache_clear()
+    with patch.object(device, "limits", lambda: limits), patch.object(device.Limits, "resident_blocks", resident):
+        yield
+    of_rows.maps_on_device.cache_clear()
 
 
 EVEN, THREES, HALVES = np.arange(41.0) * 2 + 100, np.arange(41.0) * 3 + 100, np.arange(21.0) + 99.5
@@ -104,18 +113,64 @@ def per_row(rows: int, bins: int = 17) -> Edges:
     return np.array([np.sort(RANDOM(row).uniform(0, 50.0 * (1 + row % 4), bins + 1)) for row in range(rows)])
 
 
+def _crowded(cp: Any, turns: bool) -> None:
+    """One block counts more than 2^16 samples in each bin of two rows."""
+    samples = np.tile(np.array([1, 1, 2], np.uint8), 100_000)
+    binnings, bounds = binnings_of("uint8", EVEN - 100, True), np.array([0, 150_000, 300_000])
+    with few_blocks(WHOLE, 1), patch.object(of_rows, "LANES", 1):  # without copies
+        if turns:
+            got = of_rows.histogram_turns(cp.asarray(samples), binnings, 2, 0)
+        else:
+            got = of_rows.histogram_runs(cp.asarray(samples), binnings, bounds)
+    of = np.arange(300_000) % 2 if turns else np.repeat([0, 1], 150_000)
+    same(got, expected_counts(samples, of, 2, EVEN - 100))
+
+
+def _case(kernel: str, what: str, check: Any, **given: Any) -> Case:
+    return Case("histogram/rows", kernel, what, partial(check, **given))
+
+
 def rows_cases() -> Iterator[Case]:
-    """Every locator, rows that take turns and rows that follow each other."""
+    """Every locator, for rows that take turns and rows that follow each other; slices; many turns of a thread."""
     number = 0
     for locator, dtypes, edges, regular in MAPS:
         for dtype in dtypes:
+            given: Any = {"dtype": dtype, "edges": edges, "regular": regular, "start": number % 3}
             rows, size = (2, 3, 7, 16, 33, 384)[number % 6], (1500, 3001, 70)[number % 3]
-            start, first = number % 3, number % rows
-            check = partial(
-                turns, dtype=dtype, edges=edges, regular=regular, rows=rows, size=size, start=start, first=first
-            )
-            yield Case("histogram/rows", "rows_in_turns", f"{locator} {dtype}, {rows} rows, {size} from {start}", check)
+            yield _case("rows_in_turns", f"{locator} {dtype}, {rows} rows, {size} from {number % 3}", turns,
+                        **given, rows=rows, size=size, first=number % rows)  # fmt: skip
             lengths = ((700, 1, 0, 900), (33,) * 20, (1,) * 40)[number % 3]
-            check = partial(runs, dtype=dtype, edges=edges, regular=regular, lengths=lengths, start=start)
-            yield Case("histogram/rows", "rows_in_runs", f"{locator} {dtype}, {len(lengths)} rows from {start}", check)
+            yield _case("rows_in_runs", f"{locator} {dtype}, {len(lengths)} rows from {number % 3}", runs,
+                        **given, lengths=lengths)  # fmt: skip
             number += 1
+    # Threads that load several times: packs of every width.
+    for dtype, edges, regular, rows in (
+        ("uint8", THIRDS, True, 2), ("int16", THREES, True, 16), ("int16", THREES, True, 5), ("int32", EVEN, True, 4),
+        ("float64", UNEVEN, False, 3),
+    ):  # fmt: skip
+        size = 17 * 1024 * 4 + 77 if np.dtype(dtype).itemsize < 4 else 17 * 1024 + 77
+        given = {"dtype": dtype, "edges": edges, "regular": regular, "start": 1, "blocks": 1}
+        yield _case("rows_in_turns", f"{dtype}, {rows} rows, {size} in one block", turns, **given, rows=rows, size=size)
+        if rows != 5:
+            yield _case("rows_in_runs", f"{dtype}, {size} in one block", runs, **given, lengths=(3, size - 1003, 1000))
+    # Fewer samples than come before an aligned one.
+    for dtype, rows in (("uint8", 2), ("int16", 3)):
+        given = {"dtype": dtype, "edges": THREES, "regular": True, "start": 1}
+        yield _case("rows_in_turns", f"{dtype}, {rows} rows, 2 from 1", turns, **given, rows=rows, size=2)
+        yield _case("rows_in_runs", f"{dtype}, {rows} rows, 2 from 1", runs, **given, lengths=(1, 1))
+    yield Case("histogram/rows", "rows_in_turns", "counters above 16 bits", partial(_crowded, turns=True))
+    yield Case("histogram/rows", "rows_in_runs", "counters above 16 bits", partial(_crowded, turns=False))
+    # Blocks that have room for some of the rows, several of them for the same.
+    for dtype, edges, regular, rows, shared in (
+        ("int16", THREES, True, 96, 2**13), ("int32", EVEN, True, 33, 2**12), ("float32", THIRDS, True, 16, 2**11),
+        ("float32", UNEVEN, False, 40, 2**12), ("uint8", EVEN, True, 20, 2**13),
+        ("float64", per_row(9), False, 9, 2**13), ("uint16", per_row(20), False, 20, 2**13),
+        ("int8", per_row(10), False, 10, 2**13),
+    ):  # fmt: skip
+        given = {"dtype": dtype, "edges": edges, "regular": regular, "shared": shared, "start": 1}
+        yield _case("rows_in_turns", f"{dtype}, {rows} rows in slices", turns, **given, rows=rows, size=5003, first=3,
+                    blocks=16)  # fmt: skip
+    for dtype in ("int16", "float32", "uint8", "int64"):
+        given = {"dtype": dtype, "edges": per_row(5), "regular": False, "start": 1}
+        yield _case("rows_in_turns", f"{dtype}, edges of each", turns, **given, rows=5, size=2503, first=2)
+        yield _case("rows_in_runs", f"{dtype}, edges of each", runs, **given, lengths=(5, 900, 0, 40, 1300), blocks=3)
