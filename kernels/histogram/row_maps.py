@@ -17,7 +17,7 @@ from kernels.histogram.lookup import LookupTable, cut_table
 from kernels.histogram.step_map import step_map
 
 CELLS_PER_THRESHOLD = (8, 4, 2, 1)
-FEW = 8  # rows, at least, whose tables and counters a block should hold
+SECTOR = 32  # bytes: a block should hold the tables and counters of as many rows that take turns
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _searched(binnings: Sequence[Binning], shared_per_block: int) -> RowMaps | N
     keys = [binning.thresholds.astype(key) for binning in binnings]
     most = max(len(steps) for steps, _ in stepped) - 1
     steps = np.array([np.pad(steps, (0, most + 1 - len(steps)), "edge") for steps, _ in stepped])
-    rows = FEW if len(binnings) > 1 else 1
+    rows = SECTOR // binnings[0].dtype.itemsize if len(binnings) > 1 else 1
     for of_threshold in CELLS_PER_THRESHOLD:
         cells = 2 ** max(8, (of_threshold * most).bit_length() - 1)
         tables = _lookups(keys, [least for _, least in stepped], cells)

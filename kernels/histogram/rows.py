@@ -185,34 +185,36 @@ def turn_layout(rows: int, itemsize: int, maps: RowMaps, available: int) -> Turn
     Lanes that read the same row wait for each other unless they have copies of its counters. Where no more than two do,
     they take no longer than memory does, so packs are as wide as that allows.
     """
-    each, table, counts = len(maps.facts) > 1, maps.tables.shape[1] * 8, 4 * maps.counters
-    left = available - (0 if each else table)
-    fitting = left // (counts + (table if each else 0))
-    packs = [1] if each else [2**k for k in range(4) if 2**k * itemsize <= PACK_BYTES]
-    choices = []
-    for pack in packs if rows <= fitting else ():
-        across, copies = lcm(rows, pack) // pack, 1
-        while copies * across < LANES and 2 * copies * rows * counts + (table * rows if each else 0) <= left:
+    each, table, counts = len(maps.facts) > 1, int(maps.tables.shape[1]) * 8, 4 * maps.counters
+
+    def taken(width: int, columns: int) -> int:
+        return table * (width if each else 1) + counts * columns
+
+    def copies_of(width: int, across: int) -> int:
+        copies = 1
+        while copies * across < LANES and taken(width, 2 * copies * width) <= available:
             copies *= 2
-        if across <= THREADS:
-            choices.append((min(copies * across, APART), pack, copies))
-    if choices:
-        (_, pack, copies), width, turn = max(choices), rows, lcm(rows, max(choices)[1])
-    elif fitting > 0:
-        width = min(fitting, THREADS)
-        unit = SECTOR // itemsize if width * itemsize >= SECTOR else 1
-        width = width // unit * unit
-        even = -(-rows // -(-rows // width))
-        copies, turn, width = 1, rows, min(width, -(-even // unit) * unit)
-        pack = max(pack for pack in packs if not rows % pack and not width % pack
-                   and (pack == 1 or width // pack >= APART))  # fmt: skip
-    else:
-        return None
-    tables = table * (width if each else 1)
-    pitch = -(-copies * width // 16) * 16
-    if tables + counts * pitch > available:
-        pitch = copies * width
-    return TurnLayout(pack, turn, width, copies, pitch, tables + counts * pitch)
+        return copies
+
+    packs = [1] if each else [2**k for k in range(4) if 2**k * itemsize <= PACK_BYTES]
+    wide = rows if taken(rows, rows) <= available else 0
+    acrosses = {pack: lcm(rows, pack) // pack for pack in packs if wide and lcm(rows, pack) // pack <= THREADS}
+    turn = 0
+    if not acrosses:
+        wide = min((available - (0 if each else table)) // (counts + (table if each else 0)), THREADS)
+        if wide < 1:
+            return None
+        unit = SECTOR // itemsize if wide * itemsize >= SECTOR else 1
+        slices = -(-rows // (wide // unit * unit))
+        wide = -(-rows // (slices * unit)) * unit  # slices of about the same width
+        acrosses, turn = {pack: wide // pack for pack in packs if not rows % pack and not wide % pack}, rows
+    lanes = {pack: min(copies_of(wide, across) * across, APART) for pack, across in acrosses.items()}
+    pack = max(acrosses, key=lambda pack: (lanes[pack], pack))
+    copies = copies_of(wide, acrosses[pack])
+    pitch = copies * wide
+    if pitch >= APART and taken(wide, -(-pitch // APART) * APART) <= available:
+        pitch = -(-pitch // APART) * APART  # so that rows have banks of their own
+    return TurnLayout(pack, turn or lcm(rows, pack), wide, copies, pitch, taken(wide, pitch))
 
 
 def run_layout(mean: float, itemsize: int, maps: RowMaps, available: int) -> tuple[int, int, int]:

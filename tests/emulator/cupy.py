@@ -25,8 +25,7 @@ SAME = """
     logical_or matmul maximum minimum multiply negative not_equal rint sqrt square subtract
 """
 # Cached functions of wrappers, by module; not imported, so that one family's tests do not depend on the others.
-CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.histogram.rows": "maps_on_device",
-          "kernels.reduce.gpu": "free_totals"}  # fmt: skip
+CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}
 
 
 class OutOfMemoryError(MemoryError):
