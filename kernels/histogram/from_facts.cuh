@@ -45,22 +45,23 @@ struct From<Linear<K>> : Linear<K> {
 };
 
 // Evenly spaced edges: a guess is clamped to a step, and is the counter or the one before it. NaN, whose guess is the
-// greatest, passes every threshold.
+// greatest, passes every threshold. Of each step there are several copies, shared out among the lanes.
 template <typename K>
 struct Stepped;
 
 template <typename K>
 struct From<Stepped<K>> {
     Guess<K> guess;
-    int low, high;
+    int low, high, copies;
     const K* steps;  // the last sample before each threshold, and one that none but NaN is above
 
     __device__ From(const i64* facts, const u64* table)
         : guess{fact<K>(facts[0]), fact<typename Guess<K>::Real>(facts[1])}, low(ORIGIN + int(facts[2])),
-          high(ORIGIN + int(facts[3])), steps(reinterpret_cast<const K*>(table)) {}
+          high(ORIGIN + int(facts[3])), copies(int(facts[4])),
+          steps(reinterpret_cast<const K*>(table) + threadIdx.x % copies) {}
     __device__ u32 operator()(K x) const {
         const int at = min(max(guess(x), low), high) - ORIGIN;
-        return u32(at + !(x <= steps[at]));
+        return u32(at + !(x <= steps[at * copies]));
     }
 };
 

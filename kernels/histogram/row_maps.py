@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernels.histogram.binning import Binning
 from kernels.histogram.guess import key_of, steps_of
 from kernels.histogram.integer_maps import Clamps, fixed_map, narrow_map, shift_map
-from kernels.histogram.launch import CLAMPED, KEY_TYPES
+from kernels.histogram.launch import CLAMPED, KEY_TYPES, STEP_COPIES
 from kernels.histogram.lookup import LookupTable, cut_table
 from kernels.histogram.step_map import step_map
 
@@ -46,20 +46,20 @@ class RowMaps:
         return int(self.slot_of.shape[1])
 
 
-def row_maps(binnings: Sequence[Binning], shared_per_block: int) -> RowMaps | None:
+def row_maps(binnings: Sequence[Binning], rows: int, shared_per_block: int) -> RowMaps | None:
     """The maps of rows with these binnings, of one dtype and with as many slots; one of them is for all rows.
 
-    None if their tables need more memory than a block has.
+    None if their tables need more memory than a block has. So many counters of each slot as `rows` should fit, too.
     """
     binning = binnings[0]
     if binning.dtype.itemsize == 1:
         return _made("Value", [[0]] * len(binnings), [one.slot_of_pattern for one in binnings])
-    if len(binnings) == 1 and (simple := _simple(binning)) is not None:
+    if len(binnings) == 1 and (simple := _simple(binning, rows, shared_per_block)) is not None:
         return simple
     return _searched(binnings, shared_per_block)
 
 
-def _simple(binning: Binning) -> RowMaps | None:
+def _simple(binning: Binning, rows: int, shared_per_block: int) -> RowMaps | None:
     """The map of evenly spaced edges."""
     key = KEY_TYPES[key_of(binning.dtype).str[1:]]
     numbers: tuple[Any, ...]
@@ -76,8 +76,10 @@ def _simple(binning: Binning) -> RowMaps | None:
             return _made(f"Linear<{key}>", [numbers], [_clamped_slots(binning, fixed.clamps)])
     if binning.regular and (line := step_map(binning)):
         most = len(line.steps) - 1
-        numbers = _bits(line.guess.start), _bits(line.guess.scale), line.least, most
-        return _made(f"Stepped<{key}>", [numbers], [np.arange(most + 2)], [_words(line.steps)])
+        room = max(shared_per_block - 4 * (most + 2) * rows, shared_per_block // 4)
+        copies = max([copies for copies in STEP_COPIES if copies * line.steps.nbytes <= room], default=1)
+        numbers = _bits(line.guess.start), _bits(line.guess.scale), line.least, most, copies
+        return _made(f"Stepped<{key}>", [numbers], [np.arange(most + 2)], [_words(np.repeat(line.steps, copies))])
     return None
 
 

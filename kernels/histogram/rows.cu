@@ -12,6 +12,7 @@
 
 constexpr int MOST_THREADS = 1024;
 constexpr int AHEAD_BYTES = 64, MOST_LOADS = 16;  // loads in flight: of a thread
+constexpr int GROUP = 8;  // samples that are located before the first of them is counted: no read passes an increment
 
 template <int BYTES>
 struct Word;
@@ -36,31 +37,35 @@ struct Word<16> {
     using type = uint4;
 };
 
-// Counts the packs at `from`, `from + step`, …: `number` of them. Each is aligned to its size.
-template <int PACK, typename T, typename Count>
-__device__ void scan_packs(const T* from, i64 number, i64 step, Count count) {
+// Counts the packs at `from`, `from + step`, …: `number` of them. Each is aligned to its size. add(counter, place in pack)
+template <int PACK, typename T, typename Locate, typename Add>
+__device__ void scan_packs(const T* from, i64 number, i64 step, const Locate& locate, Add add) {
     constexpr int BYTES = PACK * int(sizeof(T)), LOADS = AHEAD_BYTES / BYTES < MOST_LOADS ? AHEAD_BYTES / BYTES : MOST_LOADS;
     using Bits = typename Word<BYTES>::type;
     union Pack {
         Bits bits;
         T item[PACK];
     } loaded[LOADS];
-    const auto count_pack = [&](const Pack& pack) {
+    const auto count = [&](const Pack* packs, int items) {
+        u32 counter[PACK < GROUP ? GROUP : PACK];
 #pragma unroll
-        for (int i = 0; i < PACK; ++i) count(pack.item[i], i);
+        for (int i = 0; i < items; ++i) counter[i] = locate(Key<T>::of(packs[i / PACK].item[i % PACK]));
+#pragma unroll
+        for (int i = 0; i < items; ++i) add(counter[i], i % PACK);
     };
+    constexpr int TOGETHER = PACK < GROUP ? GROUP / PACK : 1;
     for (; number >= LOADS; number -= LOADS) {
 #pragma unroll
         for (int k = 0; k < LOADS; ++k, from += step) loaded[k].bits = __ldcs(reinterpret_cast<const Bits*>(from));
 #pragma unroll
-        for (int k = 0; k < LOADS; ++k) count_pack(loaded[k]);
+        for (int k = 0; k < LOADS; k += TOGETHER) count(loaded + k, TOGETHER * PACK);
     }
 #pragma unroll
     for (int k = 0; k < LOADS - 1; ++k, from += step)
         if (k < number) loaded[k].bits = __ldcs(reinterpret_cast<const Bits*>(from));
 #pragma unroll
     for (int k = 0; k < LOADS - 1; ++k)
-        if (k < number) count_pack(loaded[k]);
+        if (k < number) count(loaded + k, PACK);
 }
 
 // Samples before the first pack that is aligned; there may be fewer. What divides the rest by PACK or more gets 0 then.
@@ -118,8 +123,8 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
     const i64 share = blockIdx.x / slices, shares = gridDim.x / slices;
     const i64 turns = (n - head) / turn, one = share * groups + group, step = shares * groups;
     const i64 number = group < groups ? (turns - one + step - 1) / step : 0;
-    scan_packs<PACK>(samples + head + one * turn + begin + pack * PACK, number, step * turn,
-                     [&](T x, int k) { increment(mine[k], locate(Key<T>::of(x)), pitch * 4); });
+    scan_packs<PACK>(samples + head + one * turn + begin + pack * PACK, number, step * turn, locate,
+                     [&](u32 counter, int k) { increment(mine[k], counter, pitch * 4); });
 
     const i64 done = turns * turn;  // all but the head and what follows the last turn
     for (i64 i = threadIdx.x; share == 0 && i < n - done; i += blockDim.x) {
@@ -172,14 +177,13 @@ rows_in_runs(const T* samples, const i64* bounds, u32 runs, u32* slots, u32 all,
 
         const auto locate = maps.locator<Locate>(run, held);
         u32* const mine = counts + threadIdx.x % copies;
-        const auto count = [&](T x) { increment(mine, locate(Key<T>::of(x)), copies * 4); };
+        const auto add = [&](u32 counter, int) { increment(mine, counter, copies * 4); };
         const T* const from = samples + at;
         const i64 length = end - at, head = unaligned<PACK>(from), packs = (length - head) / PACK;
         const i64 number = (packs - threadIdx.x + blockDim.x - 1) / blockDim.x;
-        scan_packs<PACK>(from + head + i64(threadIdx.x) * PACK, number, i64(blockDim.x) * PACK,
-                         [&](T x, int) { count(x); });
+        scan_packs<PACK>(from + head + i64(threadIdx.x) * PACK, number, i64(blockDim.x) * PACK, locate, add);
         for (i64 i = threadIdx.x; i < length - packs * PACK; i += blockDim.x)
-            count(from[i < head ? i : i + packs * PACK]);
+            add(locate(Key<T>::of(from[i < head ? i : i + packs * PACK])), 0);
         at = end;
 
         __syncthreads();

@@ -104,7 +104,7 @@ def histogram_turns(samples: Any, binnings: tuple[Binning, ...], rows: int, firs
     TypeError, ValueError
         If the array is of another dtype, has more than one dimension or gaps, or is not aligned.
     """
-    on_device = _checked(samples, binnings)
+    on_device = _checked(samples, binnings, max(rows, LANES))
     if not on_device:
         return None
     layout = turn_layout(rows, samples.itemsize, on_device.maps, device.limits().shared_per_block)
@@ -136,7 +136,7 @@ def histogram_runs(samples: Any, binnings: tuple[Binning, ...], bounds: NDArray[
     """
     import cupy
 
-    on_device = _checked(samples, binnings)
+    on_device = _checked(samples, binnings, LANES)
     if not on_device:
         return None
     limits, runs, maps = device.limits(), len(bounds) - 1, on_device.maps
@@ -153,22 +153,22 @@ def histogram_runs(samples: Any, binnings: tuple[Binning, ...], bounds: NDArray[
     return slots
 
 
-def _checked(samples: Any, binnings: Sequence[Binning]) -> OnDevice | None:
+def _checked(samples: Any, binnings: Sequence[Binning], rows: int) -> OnDevice | None:
     import cupy
 
     check_array("histogram", samples, (binnings[0].dtype.name,), 1)
     check_address(samples)
     if not 1 <= len(samples) <= MOST:
         return None
-    return maps_on_device(tuple(binnings), int(cupy.cuda.runtime.getDevice()))
+    return maps_on_device(tuple(binnings), rows, int(cupy.cuda.runtime.getDevice()))
 
 
 @lru_cache(maxsize=8)
-def maps_on_device(binnings: tuple[Binning, ...], index: int) -> OnDevice | None:
-    """The maps of rows on a device; cached, because a stream counts many blocks."""
+def maps_on_device(binnings: tuple[Binning, ...], rows: int, index: int) -> OnDevice | None:
+    """The maps on a device of so many rows; cached, because a stream counts many blocks."""
     import cupy
 
-    maps = row_maps(binnings, device.limits().shared_per_block)
+    maps = row_maps(binnings, rows, device.limits().shared_per_block)
     if maps is None:
         return None
     return OnDevice(maps, *map(cupy.asarray, (maps.facts, maps.tables, maps.slot_of)))
