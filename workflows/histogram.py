@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.histogram import cpu, finite_range
+from kernels.histogram.binning import Binning
 from kernels.histogram.check import HistogramCheck, Plan, plan
 from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.cpu import histogram_cpu
@@ -33,7 +34,11 @@ def compute(block: Any, options: HistogramOptions) -> Any:
 
 def compute_rows(block: Any, options: tuple[HistogramOptions, ...], stretch: Stretch) -> Any:
     """Counts of each row of a stretch on a device; None if a block of threads cannot hold those of one row."""
-    binnings = tuple(of_row.binning(block.dtype) for of_row in options)
+    return count_rows(block, tuple(of_row.binning(block.dtype) for of_row in options), stretch)
+
+
+def count_rows(block: Any, binnings: tuple[Binning, ...], stretch: Stretch) -> Any:
+    """The same in bins of all rows or of each."""
     row = stretch.row if len(binnings) > 1 else 0
     if stretch.bounds is None:
         return histogram_turns(block, binnings, stretch.number, stretch.first, row)

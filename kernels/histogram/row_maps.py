@@ -16,6 +16,7 @@ from kernels.histogram.launch import CLAMPED, KEY_TYPES, STEP_COPIES
 from kernels.histogram.lookup import LookupTable, cut_table
 from kernels.histogram.step_map import step_map
 
+MOST_MAPS = 4096  # with tables of their own, each of at most a block's memory
 CELLS_PER_THRESHOLD = (8, 4, 2, 1)
 SECTOR = 32  # bytes: a block should hold the tables and counters of as many rows that take turns
 
@@ -49,7 +50,8 @@ class RowMaps:
 def row_maps(binnings: Sequence[Binning], rows: int, shared_per_block: int) -> RowMaps | None:
     """The maps of rows with these binnings, of one dtype and with as many slots; one of them is for all rows.
 
-    None if their tables need more memory than a block has. So many counters of each slot as `rows` should fit, too.
+    None if their tables need more memory than a block has, or too much in all. So many counters of each slot as `rows`
+    should fit, too.
     """
     binning = binnings[0]
     if binning.dtype.itemsize == 1:
@@ -84,6 +86,8 @@ def _simple(binning: Binning, rows: int, shared_per_block: int) -> RowMaps | Non
 
 
 def _searched(binnings: Sequence[Binning], shared_per_block: int) -> RowMaps | None:
+    if len(binnings) > MOST_MAPS:
+        return None
     key = key_of(binnings[0].dtype)
     stepped = [steps_of(binning.thresholds) for binning in binnings]
     keys = [binning.thresholds.astype(key) for binning in binnings]

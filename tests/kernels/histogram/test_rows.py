@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernels.histogram import rows as of_rows
 from kernels.histogram.binning import Binning
+from kernels.histogram.row_maps import RowMaps
 from tests.cases.rows_small import MAPS, THIRDS, UNEVEN, per_row, runs, turns
 from tests.cases.sizes import ON_GPU, sizes
 
@@ -99,6 +102,37 @@ def test_wrong_arrays_are_refused(cp: Any) -> None:
             call(cp.asarray(np.zeros(6, np.int64)))
         with pytest.raises(ValueError, match="C-contiguous"):
             call(cp.asarray(np.zeros(12, np.int32))[::2])
+
+
+@settings(deadline=None)
+@given(
+    rows=st.integers(1, 9000),
+    itemsize=st.sampled_from([1, 2, 4, 8]),
+    counters=st.integers(4, 60_000),
+    words=st.integers(1, 5000),
+    maps=st.sampled_from([1, 2]),
+    available=st.sampled_from([2**16, 99 * 2**10, 232448]),
+)
+def test_layouts_fit(rows: int, itemsize: int, counters: int, words: int, maps: int, available: int) -> None:
+    """Counters and tables fit a block, and so do the packs of a turn."""
+    facts = np.zeros((maps, 1), np.int64)
+    of_rows_maps = RowMaps("", facts, np.zeros((maps, words), np.uint64), np.zeros((maps, counters), np.uint32))
+    one_fits = 4 * counters + 8 * words <= available
+    threads, copies, shared = of_rows.run_layout(1000.0, itemsize, of_rows_maps, available)
+    assert (copies > 0) == one_fits and 64 <= threads <= 1024
+    assert shared == (8 * words + 4 * counters * copies if one_fits else 0) and shared <= available
+    layout = of_rows.turn_layout(rows, itemsize, of_rows_maps, available)
+    assert (layout is not None) == one_fits
+    if layout is None:
+        return
+    tables = 8 * words * (layout.width if maps > 1 else 1)
+    assert layout.shared == tables + 4 * counters * layout.pitch <= available
+    assert layout.pitch >= layout.copies * layout.width and layout.pack * itemsize <= 16
+    assert layout.turn % layout.pack == 0 and layout.turn % rows == 0
+    if layout.width < rows:
+        assert layout.turn == rows and layout.width % layout.pack == 0
+    across = layout.turn if layout.width >= rows else layout.width
+    assert 1 <= across // layout.pack <= 1024
 
 
 @pytest.mark.skipif(not ON_GPU, reason="needs a GPU's speed")
