@@ -11,8 +11,8 @@
 #include "histogram/from_facts.cuh"
 
 constexpr int MOST_THREADS = 1024;
-constexpr int AHEAD_BYTES = 64, MOST_LOADS = 16;  // loads in flight: of a thread
-constexpr int GROUP = 8;  // samples that are located before the first of them is counted: no read passes an increment
+constexpr int AHEAD_BYTES = TURING ? 32 : 64;  // that a thread loads at a time
+constexpr int GROUP = 4;  // samples that are located before the first of them is counted: no read passes an increment
 
 template <int BYTES>
 struct Word;
@@ -37,10 +37,13 @@ struct Word<16> {
     using type = uint4;
 };
 
-// Counts the packs at `from`, `from + step`, …: `number` of them. Each is aligned to its size. add(counter, place in pack)
-template <int PACK, typename T, typename Locate, typename Add>
-__device__ void scan_packs(const T* from, i64 number, i64 step, const Locate& locate, Add add) {
-    constexpr int BYTES = PACK * int(sizeof(T)), LOADS = AHEAD_BYTES / BYTES < MOST_LOADS ? AHEAD_BYTES / BYTES : MOST_LOADS;
+// Counts the packs at `from`, `from + step`, …: `number` of them, each aligned to its size. `prepare` runs while the first
+// loads are in flight. add(counter, place in the pack)
+template <int PACK, typename T, typename Prepare, typename Locate, typename Add>
+__device__ void scan_packs(const T* from, i64 number, i64 step, Prepare prepare, const Locate& locate, Add add) {
+    constexpr int BYTES = PACK * int(sizeof(T)), FULL = AHEAD_BYTES / BYTES;
+    constexpr int MOST = PACK == 1 ? 12 : 16;  // a load takes a register, however narrow it is
+    constexpr int LOADS = FULL < MOST ? FULL : MOST;
     using Bits = typename Word<BYTES>::type;
     union Pack {
         Bits bits;
@@ -54,11 +57,17 @@ __device__ void scan_packs(const T* from, i64 number, i64 step, const Locate& lo
         for (int i = 0; i < items; ++i) add(counter[i], i % PACK);
     };
     constexpr int TOGETHER = PACK < GROUP ? GROUP / PACK : 1;
-    for (; number >= LOADS; number -= LOADS) {
+    const auto load = [&] {
 #pragma unroll
         for (int k = 0; k < LOADS; ++k, from += step) loaded[k].bits = __ldcs(reinterpret_cast<const Bits*>(from));
+    };
+    if (number >= LOADS) load();
+    prepare();
+    while (number >= LOADS) {
 #pragma unroll
         for (int k = 0; k < LOADS; k += TOGETHER) count(loaded + k, TOGETHER * PACK);
+        number -= LOADS;
+        if (number >= LOADS) load();
     }
 #pragma unroll
     for (int k = 0; k < LOADS - 1; ++k, from += step)
@@ -89,7 +98,7 @@ struct Maps {
         return From<Locate>(facts + i64(each * row) * numbers, table);
     }
     __device__ const u64* table_of(u32 row) const { return tables + i64(each * row) * words; }
-    __device__ u32 slot(u32 row, u32 counter) const { return slot_of[i64(each * row) * counters + counter]; }
+    __device__ u32 slot(u32 row, u32 counter) const { return __ldg(slot_of + i64(each * row) * counters + counter); }
 };
 
 // `slots`: of each slot those of all rows. samples[0] is of row `first`. After `turn` samples, a multiple of PACK, come the
@@ -107,11 +116,13 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
     const auto row_of = [&](u32 local) { return (origin + begin + local) % rows; };
 
     u64* const held = reinterpret_cast<u64*>(shared);
-    const u32 taken = (each ? own : 1) * words;
-    for (u32 i = threadIdx.x; i < taken; i += blockDim.x) held[i] = maps.table_of(row_of(i / words))[i % words];
     u32* const counts = shared + 2 * (each ? width : 1) * words;
-    for (u32 i = threadIdx.x; i < counters * pitch; i += blockDim.x) counts[i] = 0;
-    __syncthreads();
+    const auto prepare = [&] {
+        const u32 taken = (each ? own : 1) * words;
+        for (u32 i = threadIdx.x; i < taken; i += blockDim.x) held[i] = maps.table_of(row_of(i / words))[i % words];
+        for (u32 i = threadIdx.x; i < counters * pitch; i += blockDim.x) counts[i] = 0;
+        __syncthreads();
+    };
 
     const u32 across = (slices == 1 ? turn : own) / PACK, groups = blockDim.x / across;
     const u32 pack = threadIdx.x % across, group = threadIdx.x / across;
@@ -123,7 +134,7 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
     const i64 share = blockIdx.x / slices, shares = gridDim.x / slices;
     const i64 turns = (n - head) / turn, one = share * groups + group, step = shares * groups;
     const i64 number = group < groups ? (turns - one + step - 1) / step : 0;
-    scan_packs<PACK>(samples + head + one * turn + begin + pack * PACK, number, step * turn, locate,
+    scan_packs<PACK>(samples + head + one * turn + begin + pack * PACK, number, step * turn, prepare, locate,
                      [&](u32 counter, int k) { increment(mine[k], counter, pitch * 4); });
 
     const i64 done = turns * turn;  // all but the head and what follows the last turn
@@ -137,11 +148,13 @@ rows_in_turns(const T* samples, i64 n, u32* slots, u32 rows, u32 first, u32 turn
 
     __syncthreads();
     const u32 skipped = u32(counters * share / shares);  // blocks begin with different counters, to meet less often
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < counters * own; i += blockDim.x) {
         const u32 counter = (i / own + skipped) % counters, local = i % own, row = row_of(local);
         u32 sum = 0;
         for (u32 k = 0; k < copies; ++k) sum += counts[counter * pitch + k * own + local];
-        if (sum) atomicAdd(slots + i64(maps.slot(row, counter)) * rows + row, sum);
+        const u32 slot = maps.slot(row, counter);
+        if (sum) atomicAdd(slots + i64(slot) * rows + row, sum);
     }
 }
 
@@ -170,18 +183,20 @@ rows_in_runs(const T* samples, const i64* bounds, u32 runs, u32* slots, u32 all,
     for (; at < stop; ++run) {
         const i64 end = min(bounds[run + 1], stop);
         if (end == at) continue;
-        if (each || missing)
-            for (u32 i = threadIdx.x; i < words; i += blockDim.x) held[i] = maps.table_of(run)[i];
-        missing = false;
-        __syncthreads();
-
+        const auto prepare = [&] {
+            if (each || missing)
+                for (u32 i = threadIdx.x; i < words; i += blockDim.x) held[i] = maps.table_of(run)[i];
+            missing = false;
+            __syncthreads();
+        };
         const auto locate = maps.locator<Locate>(run, held);
         u32* const mine = counts + threadIdx.x % copies;
         const auto add = [&](u32 counter, int) { increment(mine, counter, copies * 4); };
         const T* const from = samples + at;
         const i64 length = end - at, head = unaligned<PACK>(from), packs = (length - head) / PACK;
         const i64 number = (packs - threadIdx.x + blockDim.x - 1) / blockDim.x;
-        scan_packs<PACK>(from + head + i64(threadIdx.x) * PACK, number, i64(blockDim.x) * PACK, locate, add);
+        scan_packs<PACK>(from + head + i64(threadIdx.x) * PACK, number, i64(blockDim.x) * PACK, prepare, locate,
+                         add);
         for (i64 i = threadIdx.x; i < length - packs * PACK; i += blockDim.x)
             add(locate(Key<T>::of(from[i < head ? i : i + packs * PACK])), 0);
         at = end;

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
 from kernels.common.constants import constant
-from kernels.common.memory import zeros
+from kernels.common.memory import pooled_zeros
 from kernels.histogram.binning import Binning
 from kernels.histogram.launch import C_TYPES
 from kernels.histogram.row_maps import RowMaps, row_maps
@@ -95,7 +95,7 @@ def histogram_turns(samples: Any, binnings: tuple[Binning, ...], rows: int, firs
 
     Returns
     -------
-    CuPy uint32 array, shape (rows, bins + 3), or None
+    CuPy uint32 array, shape (rows, bins + 3), of any strides, or None
         Underflow, the bins, overflow, NaN of each row, on the current stream; None if a block does not have room for
         the counters of a row.
 
@@ -114,11 +114,11 @@ def histogram_turns(samples: Any, binnings: tuple[Binning, ...], rows: int, firs
     slices = -(-rows // layout.width)
     resident = device.limits().resident_blocks(THREADS, kernel.registers, layout.shared)
     shares = min(max(resident // slices, 1), max(len(samples) // THREADS, 1))
-    slots = zeros("histogram", (binnings[0].slots, rows), np.uint32)
+    slots = _zeros(binnings[0].slots, rows)
     numbers = (rows, first, layout.turn, layout.width, layout.copies, layout.pitch)
     arguments = samples, np.int64(len(samples)), slots, *map(np.uint32, numbers), *on_device.arguments(row)
     kernel((slices * shares,), (THREADS,), arguments, shared_mem=layout.shared)
-    return slots.T.copy()
+    return slots.T
 
 
 def histogram_runs(samples: Any, binnings: tuple[Binning, ...], bounds: NDArray[np.int64], row: int = 0) -> Any:
@@ -146,11 +146,16 @@ def histogram_runs(samples: Any, binnings: tuple[Binning, ...], bounds: NDArray[
     kernel = _kernel("rows_in_runs", binnings[0], maps)
     resident = limits.resident_blocks(threads, kernel.registers, shared)
     blocks = min(resident, -(-samples.nbytes // (PACK_BYTES * threads)))
-    slots = zeros("histogram", (runs, binnings[0].slots), np.uint32)
+    slots = _zeros(runs, binnings[0].slots)
     arguments = (samples, cupy.asarray(bounds), np.uint32(runs), slots, np.uint32(binnings[0].slots), np.uint32(copies),
                  *on_device.arguments(row))  # fmt: skip
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
     return slots
+
+
+def _zeros(lines: int, columns: int) -> Any:
+    count = lines * columns
+    return pooled_zeros(-(-count // 2)).view(np.uint32)[:count].reshape(lines, columns)
 
 
 def _checked(samples: Any, binnings: Sequence[Binning], rows: int) -> OnDevice | None:
