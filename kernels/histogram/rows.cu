@@ -7,7 +7,7 @@
 // other those of all its rows, then those of the next slot: lanes that read different rows use different banks, whatever
 // the samples are. Where memory permits, lanes of the same row have copies. A thread reads the same rows for ever.
 
-#include "histogram/counters.cuh"
+#include "common/counters.cuh"
 #include "histogram/from_facts.cuh"
 
 constexpr int MOST_THREADS = 1024;
