@@ -132,6 +132,10 @@ class Aggregation(Generic[Options]):
     finalize
         (partial as NumPy array, options) -> result; the only step that rounds. Raises ValueError if the samples,
         together, are not what the job needs, `Disproved`.
+    compute_rows
+        (block on a device, options of all rows or of each, `workflows.rows.Stretch`) -> the partials that compute gives
+        for each row of the stretch by itself, integers of shape (rows, entries) on that device; None where it cannot.
+        None if rows are computed one by one; what changes compute has to change or to drop it.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
@@ -197,6 +201,7 @@ class Aggregation(Generic[Options]):
     reference: Callable[..., NDArray[Any]]
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
+    compute_rows: Callable[[Any, tuple[Options, ...], Any], Any] | None = None
     check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
     prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
 from workflows.aggregation import Aggregation, Check, Invariant, Survey
-from workflows.rows import Part, RowsOptions, decoded, encoded, following, headed, split
+from workflows.rows import Part, RowsOptions, decoded, encoded, encoded_lines, following, headed, split
 from workflows.rows_check import RowsCheck, of_run
 from workflows.rows_result import stacked
 
@@ -52,6 +52,8 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
 
 def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indices: range) -> NDArray[np.int64]:
     """On the device that holds the block; the partials of all rows are copied to the host together."""
+    if not isinstance(block, np.ndarray) and (together := _together(workflow, block, options, indices)) is not None:
+        return together
     samples: dict[int, int] = {}
     partials: dict[int, Any] = {}
     for row, places, run in split(options.rows, block, indices.start):
@@ -61,6 +63,24 @@ def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indi
     if not isinstance(partial, np.ndarray):
         partials = _on_host(partials)
     return encoded({row: Part(samples[row], partial) for row, partial in partials.items()})
+
+
+def _together(
+    workflow: Aggregation[Any], block: Any, options: RowsOptions, indices: range
+) -> NDArray[np.int64] | None:  # fmt: skip
+    """All rows at once; None where the job computes them one by one."""
+    stretches = list(options.rows.stretches(indices)) if workflow.compute_rows else []
+    if not workflow.compute_rows or sum(stretch.number for stretch in stretches) == 1:
+        return None
+    lines = []
+    for stretch in stretches:
+        of_stretch = workflow.compute_rows(block[stretch.place], options.options, stretch)
+        if of_stretch is None:
+            return None
+        lines.append(of_stretch)
+    rows = np.concatenate([stretch.row + np.arange(stretch.number) for stretch in stretches])
+    samples = np.concatenate([stretch.samples() for stretch in stretches])
+    return encoded_lines(rows, samples, (lines[0] if len(lines) == 1 else array_module(block).concatenate(lines)).get())
 
 
 def _on_host(partials: Mapping[int, Any]) -> dict[int, NDArray[np.int64]]:

@@ -17,8 +17,9 @@ from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.monotone import MonotoneBinning, monotone_binning
 from workflows.aggregation import Aggregation, Check, of_others
-from workflows.histogram import HISTOGRAM
+from workflows.histogram import HISTOGRAM, count_rows
 from workflows.histogram_options import HistogramOptions
+from workflows.rows import Stretch
 
 __all__ = ["TRANSFORMS", "Calibration", "calibrated"]
 
@@ -41,6 +42,7 @@ def calibrated(workflow: Aggregation[Options], calibration: Calibration) -> Aggr
     return replace(
         workflow,
         compute=partial(_count, calibration) if by_thresholds else partial(_compute, workflow, calibration),
+        compute_rows=partial(_count_rows, calibration) if by_thresholds else None,
         reference=partial(_reference, workflow, calibration),
         check=partial(_check, workflow, calibration),
         survey=survey,
@@ -92,6 +94,15 @@ def _count(calibration: Calibration, block: Any, options: Any) -> Any:
     bins = binning(calibration, options, block.dtype)
     count = histogram_cpu if isinstance(block, np.ndarray) else histogram
     return bins.regrouped(count(block, bins.binning))
+
+
+def _count_rows(calibration: Calibration, block: Any, options: tuple[Any, ...], stretch: Stretch) -> Any:
+    """Of rows that have the same edges; thresholds of others are not kept from block to block."""
+    if len(options) > 1:
+        return None
+    bins = binning(calibration, options[0], block.dtype)
+    counted = count_rows(block, (bins.binning,), stretch)
+    return None if counted is None else bins.regrouped(counted.T).T
 
 
 def _reference(

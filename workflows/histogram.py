@@ -10,23 +10,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.histogram import cpu, finite_range
+from kernels.histogram.binning import Binning
 from kernels.histogram.check import HistogramCheck, Plan, plan
 from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
+from kernels.histogram.rows import histogram_runs, histogram_turns
 from kernels.quantile.search import Search
 from workflows.aggregation import Aggregation, Survey
 from workflows.bins import STATISTICS, Selected, completed, of_integers, with_quartiles, with_range, with_search
 from workflows.histogram_options import HistogramOptions
 from workflows.histogram_result import HistogramResult
 from workflows.quartiles import PROOF, SEARCH
+from workflows.rows import Stretch
 
 
 def compute(block: Any, options: HistogramOptions) -> Any:
     """Counts of one block, on the device that holds it."""
     count = histogram_cpu if isinstance(block, np.ndarray) else histogram
     return count(block, options.binning(block.dtype))
+
+
+def compute_rows(block: Any, options: tuple[HistogramOptions, ...], stretch: Stretch) -> Any:
+    """Counts of each row of a stretch on a device; None if a block of threads cannot hold those of one row."""
+    return count_rows(block, tuple(of_row.binning(block.dtype) for of_row in options), stretch)
+
+
+def count_rows(block: Any, binnings: tuple[Binning, ...], stretch: Stretch) -> Any:
+    """The same in bins of all rows or of each."""
+    row = stretch.row if len(binnings) > 1 else 0
+    if stretch.bounds is None:
+        return histogram_turns(block, binnings, stretch.number, stretch.first, row)
+    return histogram_runs(block, binnings, stretch.bounds, row)
 
 
 def reference(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
@@ -126,6 +142,7 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     summary="Count samples into bins.",
     options=HistogramOptions,
     compute=compute,
+    compute_rows=compute_rows,
     combine=operator.add,
     finalize=finalize,
     reference=reference,

@@ -23,6 +23,28 @@ class Run(NamedTuple):
     place: slice
 
 
+class Stretch(NamedTuple):
+    """Samples of successive rows within a block: where they are, the first row, the number of rows.
+
+    bounds : int64 array, shape (number + 1,)
+        Where each row begins in the stretch, and its length, if rows follow each other; some may be empty. None if rows
+        take turns: then `first` is the one that the first sample belongs to, of the `number`.
+    """
+
+    place: slice
+    row: int
+    number: int
+    first: int
+    bounds: NDArray[np.int64] | None
+
+    def samples(self) -> NDArray[np.int64]:
+        """Samples of each row."""
+        if self.bounds is not None:
+            return self.bounds[1:] - self.bounds[:-1]
+        before = (np.arange(self.number) - self.first) % self.number  # samples, of other rows
+        return np.asarray((self.place.stop - self.place.start - before + self.number - 1) // self.number)
+
+
 @dataclass(frozen=True)
 class Rows:
     """Which row a sample belongs to.
@@ -92,6 +114,26 @@ class Rows:
                                                                     self.inner))  # fmt: skip
             start = end
 
+    def stretches(self, indices: range) -> Iterator[Stretch]:
+        """The rows of successive samples: those that follow each other together, others group by group."""
+        start, stop = indices.start, indices.stop
+        if self.inner == 1:
+            if self.sizes:
+                row, last = (int(np.searchsorted(self._ends, index, "right")) for index in (start, stop - 1))
+                ends = self._ends[row:last]
+            else:
+                length = stop if self.length is None else self.length
+                row, last = start // length, (stop - 1) // length
+                ends = np.arange(row + 1, last + 1) * length
+            bounds = np.concatenate([[start], ends, [stop]]) - start
+            yield Stretch(slice(0, stop - start), row, last - row + 1, 0, bounds)
+            return
+        group = stop if self.length is None else self.inner * self.length
+        for base in range(start // group, -(-stop // group)):
+            first, end = max(start, base * group), min(stop, (base + 1) * group)
+            place = slice(first - indices.start, end - indices.start)
+            yield Stretch(place, base * self.inner, self.inner, (first - base * group) % self.inner, None)
+
     def rows_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of each index, by arithmetic of its own: `runs` is checked with it."""
         if self.sizes:
@@ -160,6 +202,14 @@ def encoded(parts: Mapping[int, Part]) -> NDArray[np.int64]:
     rows = sorted(parts)
     head = [len(rows), *rows, *(parts[row].samples for row in rows), *(len(parts[row].partial) for row in rows)]
     return np.concatenate([np.array(head, np.int64), *(parts[row].partial for row in rows)])
+
+
+def encoded_lines(rows: NDArray[np.int64], samples: NDArray[np.int64], lines: NDArray[Any]) -> NDArray[np.int64]:
+    """The same of ascending rows whose partials are lines of integers; those without samples are left out."""
+    kept = samples > 0
+    number = np.array([np.count_nonzero(kept)])
+    head = [number, rows[kept], samples[kept], np.repeat(lines.shape[1], number)]
+    return np.concatenate([*head, (lines if kept.all() else lines[kept]).reshape(-1)], dtype=np.int64)
 
 
 def decoded(partial: NDArray[np.int64]) -> dict[int, Part]:

@@ -120,6 +120,7 @@ def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregatio
     return replace(
         workflow,
         compute=partial(_compute, workflow, selection),
+        compute_rows=None,
         combine=partial(_combine, workflow),
         finalize=partial(_finalize, workflow, selection),
         reference=partial(_reference, workflow, selection),

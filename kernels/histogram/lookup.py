@@ -47,10 +47,8 @@ def lookup_table(keys: NDArray[Any], least: int, cells: int) -> LookupTable:
         Number of thresholds that every sample passes.
     cells
     """
-    tables = [_cut(keys, keys, least, cells)]
-    if keys.dtype.kind == "f":
-        tables.append(_cut(keys, ordered_bits(keys), least, cells))
-    return min(tables, key=lambda table: table.crowd)
+    kinds = (False, True) if keys.dtype.kind == "f" else (False,)
+    return min((cut_table(keys, least, cells, by_bits) for by_bits in kinds), key=lambda table: table.crowd)
 
 
 def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
@@ -62,7 +60,9 @@ def ordered_bits(keys: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(bits ^ (bits >> signed.type(8 * keys.itemsize - 1) | sign)).view(unsigned)
 
 
-def _cut(keys: NDArray[Any], places: NDArray[Any], least: int, cells: int) -> LookupTable:
+def cut_table(keys: NDArray[Any], least: int, cells: int, by_bits: bool) -> LookupTable:
+    """The same by value or by bits, of floats, as is asked for."""
+    places = ordered_bits(keys) if by_bits else keys
     known = places[np.isfinite(keys)] if keys.dtype.kind == "f" else places[least:]
     first, last = (_number(known[at]) for at in (0, -1)) if len(known) else (0, 0)
     whole = places.dtype.kind != "f"
@@ -88,7 +88,7 @@ def _cut(keys: NDArray[Any], places: NDArray[Any], least: int, cells: int) -> Lo
     entry = np.dtype(np.uint16 if len(keys) < NARROW else np.uint32)
     crowded = (counts > 1) * 2 + (counts > 2) << 8 * entry.itemsize - 2
     entries = np.append(before | crowded, len(keys)).astype(entry)
-    return LookupTable(places is not keys, guess, entries, float((counts.astype(np.float64) ** 2).sum()))
+    return LookupTable(by_bits, guess, entries, float((counts.astype(np.float64) ** 2).sum()))
 
 
 def _one_cell(start: Any) -> Guess:

@@ -54,15 +54,15 @@ class MonotoneBinning:
     bins: int
 
     def regrouped(self, counted: Any) -> Any:
-        """Counts by bins of the function, of those by slots of the binning, both on one device.
+        """Counts by bins of the function, of those by slots of the binning, both on one device; along the first axis.
 
         Returns
         -------
-        int64 array, shape (bins + 3,)
+        int64 array, shape (bins + 3, ...)
             Underflow, the bins, overflow, NaN.
         """
         inside = self.bins + 2
-        slots = array_module(counted).empty(inside + 1, np.int64)
+        slots = array_module(counted).empty((inside + 1, *counted.shape[1:]), np.int64)
         slots[inside:] = counted[-1:]
         if self.rising:
             slots[:inside] = counted[self.limited : self.limited + inside]

@@ -18,6 +18,9 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",
     ("common/windows.cuh", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
+    ("histogram/rows.cu", "rows_in_runs", "bounds[middle] < at"): "a run that ends there is skipped",
+    ("histogram/rows.cu", "scan_packs", "items"): "what is located beyond the last sample is not counted",
+    ("histogram/rows.cu", "rows_in_runs", "copies"): "the first copy is zero by then",
     ("histogram/steps.cuh", "finish", "half the width: sum += words[row * COPIES + (threadIdx.x + k) % COPIES]"):
         "a block has fewer than 2^32 samples",
     ("histogram/steps.cuh", "rows", "all + mine * slots"): "no sample is counted beyond the last slot",
@@ -157,6 +160,8 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "a search instead finds the same",
     ("histogram/cpu.cpp", "holds", "last + 1"): "a search instead finds the same",
     ("histogram/locate.cuh", "operator()", "entry < CROWDED"): "the threshold after the cell is not passed",
+    ("histogram/locate.cuh", "operator()", "entry | MANY"): "a search finds the same",
+    ("histogram/rows.cu", "rows_in_runs", "(length - head) / (PACK + 1)"): "more samples are counted one by one",
     ("matmul/chinese_remainder.cuh", "store_four", "element + 4 > size"): "one after another",
     ("reduce/gpu_powers.cu", "add", "u32(number.place - base) > u32(Type::SPAN)"):
         "a window that moves for every sample holds it, too",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kernels.common import nvrtc
 from workflows.by_rows import by_rows
+from workflows.calibration import Calibration, calibrated
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 from workflows.rows import Part, Rows, RowsOptions, decoded, encoded, split
+from workflows.selection import Selection, present, selected
 
 BINS = HistogramOptions(bins=8, range=(0, 64))
 SUMS = ReduceOptions(op="sum,argmin,argmax")
@@ -136,3 +140,64 @@ def test_on_a_device(cp: Any, rows: Rows, workflow: Any, inner: Any) -> None:
     for start, stop in ((0, 99), (7, 60), (98, 99)):
         got = job.compute(cp.asarray(values[start:stop]), options, range(start, stop))
         np.testing.assert_array_equal(got, job.reference(values[start:stop], options, range(start, stop)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        Rows("channel", (5,), None, 5),
+        Rows("row", (4, 3), 7, 3),
+        Rows("segment", (40,), 3),
+        Rows("segment", (200,), 1),
+        Rows("file", (6,), None, sizes=(0, 40, 0, 1, 99, 0), names=tuple("abcdef")),
+        Rows("channel", (1,), None, 1),
+    ],
+    ids=lambda rows: f"{rows.by} {rows.shape}",
+)
+def test_all_rows_of_a_block_at_once(cp: Any, monkeypatch: pytest.MonkeyPatch, rows: Rows, each: bool) -> None:
+    """The bits of rows one by one, in one launch for a group of rows, wherever a block begins and ends."""
+    assert rows.number
+    launched: list[str] = []
+    load = nvrtc.load
+    monkeypatch.setattr(nvrtc, "load", lambda source, name: launched.append(name) or load(source, name))  # type: ignore
+    samples = rows.number * (rows.length or 13) if not rows.sizes else sum(rows.sizes)
+    values = np.random.default_rng(1).normal(30, 40, samples).astype(np.float32)
+    values[::17], values[5::31] = np.nan, np.inf
+    lines = np.sort(np.random.default_rng(2).uniform(0, 60, (rows.number, 9)), axis=1)
+    own = HistogramOptions(edges=lines).of_rows(rows.number) if each else (BINS,)
+    job, options = by_rows(HISTOGRAM), RowsOptions(rows, values.dtype, own)
+    one_by_one = by_rows(replace(HISTOGRAM, compute_rows=None))
+    for start, stop in ((0, samples), (1, samples), (4, samples - 3), (samples - 1, samples)):
+        block, indices = cp.asarray(values[start:stop]), range(start, stop)
+        launched.clear()
+        got = job.compute(block, options, indices)
+        at_once = [name for name in launched if name.startswith("rows_")]
+        of_group = rows.inner * rows.length if rows.length and rows.inner > 1 else samples
+        groups = len({place // of_group for place in indices})
+        assert len(at_once) == (groups if got[0] > 1 or rows.inner > 1 else 0)  # one row alone has kernels of its own
+        assert got.dtype == np.int64
+        np.testing.assert_array_equal(got, one_by_one.compute(block, options, indices))
+        np.testing.assert_array_equal(got, job.reference(values[start:stop], options, indices))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("each", [False, True])
+def test_jobs_that_change_the_samples(cp: Any, each: bool) -> None:
+    """Bins of calibrated samples are bins of the samples, if the transform is monotone; selected ones are others."""
+    values = np.arange(60, dtype=np.int16)
+    rows = Rows("channel", (3,), 20, 3)
+    options = RowsOptions(rows, values.dtype, (BINS, BINS, BINS) if each else (BINS,))
+    for workflow, at_once in (
+        (calibrated(HISTOGRAM, Calibration(2.0, 1.0)), True),
+        (calibrated(HISTOGRAM, Calibration(-2.0, 70.0)), True),
+        (calibrated(HISTOGRAM, Calibration(1.0, -7.0, "sqrt")), True),
+        (calibrated(HISTOGRAM, Calibration(-1.0, 7.0, "log")), True),
+        (calibrated(HISTOGRAM, Calibration(1.0, -7.0, "abs")), False),
+        (selected(HISTOGRAM, Selection(present(7.0, values.dtype), {}, {})), False),
+    ):
+        assert (workflow.compute_rows is not None) == at_once
+        job = by_rows(workflow)
+        got = job.compute(cp.asarray(values), options, range(60))
+        np.testing.assert_array_equal(got, job.reference(values, options, range(60)))

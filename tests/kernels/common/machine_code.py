@@ -15,6 +15,8 @@ import numpy as np
 
 from kernels.common import cache, decode, device, nvrtc
 from kernels.digest import gpu as digest_gpu
+from kernels.histogram.guess import key_of
+from kernels.histogram.launch import C_TYPES, KEY_TYPES
 from kernels.map import gpu
 from kernels.matmul import residue, small, small_k, tiles
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
@@ -126,9 +128,30 @@ def _stencil_gpu(architecture: str) -> list[str]:
             if architecture == device.HOPPER or "few_taps" not in name or name.endswith(ends)]  # fmt: skip
 
 
+def _rows(architecture: str) -> list[str]:
+    """All kinds on one architecture, with the narrowest and the widest packs; on the others one for each type."""
+    names = []
+    for dtype, c_type in C_TYPES.items():
+        kind, key = np.dtype(dtype), KEY_TYPES.get(key_of(np.dtype(dtype)).str[1:], "")
+        maps = ["ByValue", "ByBits"] if kind.kind == "f" else ["ByValue"]
+        located = [f"Searched<{key}, {of}<{key}>, {entry}>" for of in maps for entry in ("u16", "u32")]
+        located += [f"Stepped<{key}>"]
+        if kind.kind in "iu":
+            located += [f"Shift<{key}, {unit}>" for unit in ("true", "false")]
+            located += [f"Linear<{key}>"] * (kind.itemsize <= 4) + ["Narrow"] * (kind.itemsize == 2)
+        located = ["Value"] if kind.itemsize == 1 else located
+        packs = sorted({1, min(8, 16 // kind.itemsize)})
+        if architecture != device.HOPPER:
+            located, packs = located[-1:], packs[-1:]
+        names += [f"rows_in_turns<{c_type}, {pack}, {locate}>" for locate in located for pack in packs]
+        names += [f"rows_in_runs<{c_type}, {locate}>" for locate in located]
+    return list(dict.fromkeys(names))
+
+
 # By the stem of the source, the instances that its wrappers can request on an architecture.
 INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "histogram/gpu": lambda architecture: sorted({*histogram_instances(architecture)}),
+    "histogram/rows": _rows,
     "study/histogram": lambda _: sorted(ladder.INSTANCES.values()),
     "matmul/gpu": _residue,
     "matmul/small_k": lambda architecture: list(small_k.HOPPER_INSTANCES) if architecture == device.HOPPER else [],

@@ -12,7 +12,8 @@ REGISTERS = 65536  # per multiprocessor, on every architecture
 LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run, by source.
 PRODUCTION = {
-    "histogram/gpu": r"histogram_\w+", "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
+    "histogram/gpu": r"histogram_\w+", "histogram/rows": r"\w+",
+    "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
     "reduce/gpu_powers": r"\w+",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
@@ -80,6 +81,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
     if (stem, kernel) == ("study/roofline", "merge"):
         return 256, 1
+    if stem == "histogram/rows":
+        return 1024, 1
     if stem in ("histogram/gpu", "study/histogram", "study/reduce", "study/roofline"):
         two = architecture in LARGE and not kernel.startswith("histogram_")
         return 1024, 2 if two else 1

@@ -25,7 +25,7 @@ def job(variant: Variant, options: HistogramOptions) -> Aggregation[HistogramOpt
             f"--bins {options.bins or VALUES} --range {_text(options.range)} --scale {options.scale}"
         )  # fmt: skip
         raise ValueError(f"expected the ladder's bins, --bins {VALUES} --range 0 {VALUES}, got {got}; leave them out")
-    return replace(HISTOGRAM, compute=partial(compute, variant.name), dtypes=("int32",))
+    return replace(HISTOGRAM, compute=partial(compute, variant.name), compute_rows=None, dtypes=("int32",))
 
 
 def _text(ends: tuple[float, float] | str) -> str:
