@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
 from kernels.select.check import KeptCheck
+from kernels.select.gpu import compact
 from kernels.select.mask import kept
 from kernels.select.reference import kept_reference
-from kernels.select.tree import Node, all_of
+from kernels.select.tree import INDEX, SAMPLE, Node, all_of
 from kernels.select.typed import Typed, typed
 from workflows.aggregation import Aggregation, Check, Invariant, of_others
 from workflows.selection_result import selected_result
@@ -22,8 +23,6 @@ from workflows.selection_result import selected_result
 __all__ = ["INDEX", "SAMPLE", "Column", "Selection", "all_of", "of_mask", "present", "selected"]
 
 Options = TypeVar("Options")
-
-SAMPLE, INDEX = "x", "i"  # names in a condition
 
 
 class Column(Protocol):
@@ -70,17 +69,16 @@ class Selection:
             self._typed[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
         return self._typed[dtype]
 
-    def values(self, samples: Any, indices: range) -> dict[str, Any]:
-        """What every name stands for, where the samples lie; the samples themselves in any case."""
-        values = {SAMPLE: samples}
+    def beside(self, indices: range) -> dict[str, NDArray[Any]]:
+        """The columns in the condition at these indices, in native byte order."""
+        read = {name: column.read(indices) for name, column in self.columns.items() if name in self.names}
+        return {name: numbers.astype(numbers.dtype.newbyteorder("="), copy=False) for name, numbers in read.items()}
+
+    def values(self, samples: NDArray[Any], indices: range) -> dict[str, NDArray[Any]]:
+        """What every name stands for; the samples themselves in any case."""
+        values = {SAMPLE: samples, **self.beside(indices)}
         if INDEX in self.names:
-            xp = array_module(samples)
-            values[INDEX] = xp.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
-        for name, column in self.columns.items():
-            if name in self.names:
-                read = column.read(indices)
-                native = read.astype(read.dtype.newbyteorder("="), copy=False)
-                values[name] = native if isinstance(samples, np.ndarray) else array_module(samples).asarray(native)
+            values[INDEX] = np.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
         return values
 
 
@@ -155,17 +153,28 @@ def _nothing(workflow: Aggregation[Options], dtype: np.dtype[Any], options: Opti
 
 
 def _compute(workflow: Aggregation[Options], selection: Selection, block: Any, options: Options, indices: range) -> Any:
-    mask = kept(selection.typed(block.dtype), selection.values(block, indices))
-    some = block[mask]
+    some, place = _kept(selection, block, indices)
     excluded = len(block) - len(some)
     if not len(some):
         return _counted(excluded, array_module(block).asarray(_nothing(workflow, block.dtype, options)))
     of_kept = workflow.compute(some, options)
     if workflow.relocate is not None:
-        places = cached(lambda: array_module(block).flatnonzero(mask))
         host = of_kept if isinstance(of_kept, np.ndarray) else of_kept.get()
-        of_kept = workflow.relocate(host, lambda place: indices[int(places()[place])])
+        of_kept = workflow.relocate(host, lambda number: indices[place(number)])
     return _counted(excluded, of_kept)
+
+
+def _kept(selection: Selection, block: Any, indices: range) -> tuple[Any, Callable[[int], int]]:
+    """The samples of a block that are kept, and where each of them lies in it."""
+    condition = selection.typed(block.dtype)
+    if isinstance(block, np.ndarray):
+        mask = kept(condition, selection.values(block, indices))
+        places = cached(lambda: np.flatnonzero(mask))
+        return block[mask], lambda number: int(places()[number])
+    xp = array_module(block)
+    columns = {name: xp.asarray(numbers) for name, numbers in selection.beside(indices).items()}
+    chosen = compact(condition, xp.ascontiguousarray(block), indices, columns)
+    return chosen.samples, chosen.place
 
 
 def cached(make: Callable[[], Any]) -> Callable[[], Any]:
