@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +23,7 @@ from tests.cases.sizes import ON_GPU
 from tests.emulator import device
 from tests.emulator.build import compile_unit, flatten, unit
 from tests.emulator.device import HOST, Loaded, open_library
+from tests.kernels.common.test_nvrtc import require_compiler
 from workflows.expression import parse
 
 SEEDS = range(8)
@@ -135,6 +137,21 @@ def test_generated_conditions(seed: int, host: Any, tmp_path: Path, monkeypatch:
         nvrtc.load(source, instance)((1,), (64,), (*arrays, mask, np.int32(len(values["x"]))))
         expected = kept_reference(parse(text, ["x", "i", "c"], ["m"]), values, len(values["x"]))
         assert np.array_equal(mask.get() != 0, expected), (text, {name: value.dtype for name, value in values.items()})
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
+def test_devices_compile_every_operation(architecture: str, tmp_path: Path) -> None:
+    """On every dtype, without a warning; NVRTC needs no GPU."""
+    require_compiler()
+    source = tmp_path / "conditions.cu"
+    text = "sqrt(x + 2) * 3 - x / c < abs(-x) or not (c != x or i >= x) and -x <= 1e-5 or x > i and m == (x == 0.5)"
+    with source.open("w") as file:
+        for number, (x, c) in enumerate(product(DTYPES, ("int8", "uint64", "float16"))):
+            dtypes = {"x": np.dtype(x), "i": np.dtype(np.int64), "c": np.dtype(c), "m": np.dtype(bool)}
+            file.write(condition_text(typed(parse(text, ["x", "i", "c"], ["m"]), dtypes), dtypes, f"keep_{number}"))
+            file.write(EVALUATE.format(number=number, x=STORED[x], c=STORED[c]))
+    _, cubin, log = nvrtc.compile_source(source, ["evaluate_0"], architecture)
+    assert cubin and log == ""
 
 
 def together(source: Path, instances: list[str]) -> Loaded:
