@@ -34,9 +34,12 @@ struct Pack {
         T item[N];
     };
 
-    // Those from `at` on, of which all are inside [0, n) if the tile is whole.
-    __device__ void load(const T* numbers, i64 at, i64 n, bool whole) {
-        if (whole && reinterpret_cast<u64>(numbers + at) % BYTES == 0) {
+    // Whether what lies here can be loaded together, as can then whatever is whole packs away.
+    static __device__ bool begins_at(const T* numbers) { return reinterpret_cast<u64>(numbers) % BYTES == 0; }
+
+    // Those from `at` on: together if that can be and all are inside [0, n), otherwise those that are inside.
+    __device__ void load(const T* numbers, i64 at, i64 n, bool together) {
+        if (together) {
 #pragma unroll
             for (int k = 0; k < UNITS; ++k) word[k] = __ldcs(reinterpret_cast<const Word*>(numbers + at) + k);
         } else {
@@ -50,9 +53,9 @@ struct Pack {
 };
 
 template <int N, typename C>
-__device__ Pack<C, N> pack_of(const C* column, i64 at, i64 n, bool whole) {
+__device__ Pack<C, N> pack_of(const C* column, i64 at, i64 n, bool together) {
     Pack<C, N> pack;
-    pack.load(column, at, n, whole);
+    pack.load(column, at, n, together);
     return pack;
 }
 
@@ -69,7 +72,7 @@ __device__ u32 flags_of(const Pack<T, N>& samples, i64 index, i64 step, const Pa
 template <int N>
 __device__ u32 inside(i64 at, i64 n) {
     const u32 before = u32(min(max(-at, i64(0)), i64(N))), up_to = u32(min(max(n - at, i64(0)), i64(N)));
-    return (1u << up_to) - 1 & ~((1u << before) - 1);
+    return (1u << up_to) - (1u << before);
 }
 
 inline __device__ u64 published(const u64* progress) {
@@ -126,10 +129,11 @@ compact(const T* samples, i64 n, i64 first, i64 step, T* kept, u64* progress, co
     u32 flags[WORDS] = {};
 #pragma unroll
     for (int k = 0; k < LOADS; ++k) {
-        const i64 own = at + k * APART;
-        u32 kept_here = flags_of<N>(pack[k], first + own * step, step, pack_of<N>(columns, own, n, whole)...);
-        if (!whole) kept_here &= inside<N>(own, n);
-        flags[k * N / 32] |= kept_here << k * N % 32;
+        const i64 here = at + k * APART;
+        u32 wanted = flags_of<N>(pack[k], first + here * step, step,
+                                 pack_of<N>(columns, here, n, whole && Pack<C, N>::begins_at(columns + start))...);
+        if (!whole) wanted &= inside<N>(here, n);
+        flags[k * N / 32] |= wanted << k * N % 32;
     }
     const auto flags_at = [&](int k) { return flags[k * N / 32] >> k * N % 32 & ((1u << N) - 1); };
 
@@ -145,7 +149,7 @@ compact(const T* samples, i64 n, i64 first, i64 step, T* kept, u64* progress, co
             if (lane >= apart) up_to += other;
         }
         const u32 rows = __shfl_sync(ALL, up_to, 31);
-        place[k] = up_to - own + (total | total + (rows & 0xffff) << 16);
+        place[k] = up_to - own + (total | (total + (rows & 0xffff)) << 16);
         total += (rows & 0xffff) + (rows >> 16);
     }
     if (lane == 0) of_warp[warp] = total;

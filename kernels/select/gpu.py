@@ -64,9 +64,9 @@ class Kept:
         return int(some.start + np.flatnonzero(kept(self._condition, values))[number - earlier])
 
     @cached_property
-    def _up_to(self) -> NDArray[np.uint64]:
+    def _up_to(self) -> NDArray[np.int64]:
         """How many are kept up to the end of each tile."""
-        return self._progress.get() & NUMBER  # type: ignore[no-any-return]
+        return (self._progress.get() & NUMBER).view(np.int64)  # type: ignore[no-any-return]
 
 
 def compact(condition: Typed, samples: Any, indices: range, columns: Mapping[str, Any]) -> Kept:
