@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.common import cache, device, nvrtc
+from kernels.common.counters import COPIES, counter_layout
 from kernels.histogram.binning import MAX_BINS
 from kernels.histogram.guess import key_of
-from kernels.histogram.launch import C_TYPES, CLAMPED, COPIES, KEY_TYPES, counter_layout, step_layout
+from kernels.histogram.launch import C_TYPES, CLAMPED, KEY_TYPES, step_layout
 from kernels.histogram.lookup import NARROW
 
 # KiB of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
