@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
+from kernels.histogram.refined import RefinedBinning, refined_binning
 from kernels.select.check import KeptCheck
+from kernels.select.cuts import compared_with
+from kernels.select.gpu import compact
 from kernels.select.mask import kept
 from kernels.select.reference import kept_reference
-from kernels.select.tree import Node, all_of
+from kernels.select.tree import INDEX, SAMPLE, Node, all_of
 from kernels.select.typed import Typed, typed
-from workflows.aggregation import Aggregation, Check, Invariant, of_others
+from workflows.aggregation import Aggregation, Invariant, of_others
+from workflows.histogram import HISTOGRAM
+from workflows.selection_check import SelectedCheck
 from workflows.selection_result import selected_result
 
 __all__ = ["INDEX", "SAMPLE", "Column", "Selection", "all_of", "of_mask", "present", "selected"]
 
 Options = TypeVar("Options")
-
-SAMPLE, INDEX = "x", "i"  # names in a condition
 
 
 class Column(Protocol):
@@ -70,17 +74,16 @@ class Selection:
             self._typed[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
         return self._typed[dtype]
 
-    def values(self, samples: Any, indices: range) -> dict[str, Any]:
-        """What every name stands for, where the samples lie; the samples themselves in any case."""
-        values = {SAMPLE: samples}
+    def beside(self, indices: range) -> dict[str, NDArray[Any]]:
+        """The columns in the condition at these indices, in native byte order."""
+        read = {name: column.read(indices) for name, column in self.columns.items() if name in self.names}
+        return {name: numbers.astype(numbers.dtype.newbyteorder("="), copy=False) for name, numbers in read.items()}
+
+    def values(self, samples: NDArray[Any], indices: range) -> dict[str, NDArray[Any]]:
+        """What every name stands for; the samples themselves in any case."""
+        values = {SAMPLE: samples, **self.beside(indices)}
         if INDEX in self.names:
-            xp = array_module(samples)
-            values[INDEX] = xp.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
-        for name, column in self.columns.items():
-            if name in self.names:
-                read = column.read(indices)
-                native = read.astype(read.dtype.newbyteorder("="), copy=False)
-                values[name] = native if isinstance(samples, np.ndarray) else array_module(samples).asarray(native)
+            values[INDEX] = np.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
         return values
 
 
@@ -156,17 +159,47 @@ def _nothing(workflow: Aggregation[Options], dtype: np.dtype[Any], options: Opti
 
 
 def _compute(workflow: Aggregation[Options], selection: Selection, block: Any, options: Options, indices: range) -> Any:
-    mask = kept(selection.typed(block.dtype), selection.values(block, indices))
-    some = block[mask]
+    if workflow.compute is HISTOGRAM.compute and not isinstance(block, np.ndarray):
+        refined = _refined(selection, options, block.dtype)
+        if refined is not None:
+            return refined.count(array_module(block).ascontiguousarray(block))
+    some, place = _kept(selection, block, indices)
     excluded = len(block) - len(some)
     if not len(some):
         return _counted(excluded, array_module(block).asarray(_nothing(workflow, block.dtype, options)))
     of_kept = workflow.compute(some, options)
     if workflow.relocate is not None:
-        places = cached(lambda: array_module(block).flatnonzero(mask))
         host = of_kept if isinstance(of_kept, np.ndarray) else of_kept.get()
-        of_kept = workflow.relocate(host, lambda place: indices[int(places()[place])])
+        of_kept = workflow.relocate(host, lambda number: indices[place(number)])
     return _counted(excluded, of_kept)
+
+
+@lru_cache(maxsize=16)
+def _refined(selection: Selection, options: Any, dtype: np.dtype[Any]) -> RefinedBinning | None:
+    """Bins that tell samples apart that are kept and that are not; both arguments are told apart by identity."""
+    condition = selection.typed(dtype)
+    numbers = compared_with(condition)
+    if numbers is None:
+        return None
+    changes = [partial(_reaches, sign, *number) for number in numbers for sign in (operator.ge, operator.gt)]
+    return refined_binning(options.binning(dtype), changes, lambda samples: kept(condition, {SAMPLE: samples}))
+
+
+def _reaches(sign: Any, take: np.dtype[Any], number: Any, samples: NDArray[Any]) -> NDArray[np.bool_]:
+    return sign(samples.astype(take), number)  # type: ignore[no-any-return]
+
+
+def _kept(selection: Selection, block: Any, indices: range) -> tuple[Any, Callable[[int], int]]:
+    """The samples of a block that are kept, and where each of them lies in it."""
+    condition = selection.typed(block.dtype)
+    if isinstance(block, np.ndarray):
+        mask = kept(condition, selection.values(block, indices))
+        places = cached(lambda: np.flatnonzero(mask))
+        return block[mask], lambda number: int(places()[number])
+    xp = array_module(block)
+    columns = {name: xp.asarray(numbers) for name, numbers in selection.beside(indices).items()}
+    chosen = compact(condition, xp.ascontiguousarray(block), indices, columns)
+    return chosen.samples, chosen.place
 
 
 def cached(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -218,59 +251,9 @@ def _check(
 ) -> SelectedCheck | None:
     inner = workflow.check(options, dtype)
     keeps = None if inner is None else KeptCheck.of(selection.typed(dtype))
-    return None if inner is None or keeps is None else SelectedCheck(workflow, selection, options, dtype, inner, keeps)
-
-
-class SelectedCheck:
-    """The compiled check of a job on the samples that are kept, which another function than that of `compute` says.
-
-    Parameters
-    ----------
-    workflow, selection, options, dtype
-    inner
-        The job's own check.
-    keeps
-    """
-
-    def __init__(
-        self,
-        workflow: Aggregation[Any],
-        selection: Selection,
-        options: Any,
-        dtype: np.dtype[Any],
-        inner: Check,
-        keeps: KeptCheck,
-    ) -> None:
-        self._workflow, self._selection, self._options, self._dtype = workflow, selection, options, dtype
-        self._inner, self._keeps = inner, keeps
-        self._kept = self._excluded = 0
-        self._moved: NDArray[Any] | None = None  # with positions in the source
-
-    def add(self, samples: NDArray[Any], first: int, step: int = 1) -> None:
-        """Add samples; `first` and, from one to the next, `step`: their indices in the source."""
-        indices = range(first, first + step * len(samples), step)
-        native = samples.astype(self._dtype, copy=False)
-        numbers = self._keeps.numbers(self._selection.values(native, indices))
-        self._excluded += len(samples) - len(numbers)
-        if not len(numbers):
-            return
-        some = native.take(numbers)
-        if self._workflow.relocate is None:
-            self._inner.add(some, self._kept)
-        else:
-            inner = self._workflow.check(self._options, self._dtype) or self._inner
-            inner.add(some, 0)
-            moved = self._workflow.relocate(inner.partial(), lambda place: first + step * int(numbers[place]))
-            self._moved = moved if self._moved is None else self._workflow.combine(self._moved, moved)
-        self._kept += len(numbers)
-
-    def partial(self) -> NDArray[Any]:
-        """The partial of all samples so far."""
-        if not self._kept:
-            of_kept = _nothing(self._workflow, self._dtype, self._options)
-        else:
-            of_kept = self._inner.partial() if self._moved is None else self._moved
-        return np.insert(of_kept, 0, self._excluded)
+    if inner is None or keeps is None:
+        return None
+    return SelectedCheck(workflow, options, dtype, inner, keeps, selection.values)
 
 
 def _excluded_some(counted: NDArray[Any], samples: int) -> str | None:

@@ -91,6 +91,34 @@ def read_cached(folder: int, name: str) -> bytes | None:
         return stream.read()[:-SEAL]
 
 
+def cached_source(text: str) -> Path:
+    """Path of a file of this text, a generated CUDA source, which is compiled as those that are installed.
+
+    It is in the cache or, if that is full, in a folder for the life of the process; OSError if that is full as well.
+    """
+    name, content = f"{hashlib.sha256(text.encode()).hexdigest()}.cu", text.encode()
+    folder, path = _open()
+    try:
+        if _content(folder, name) != content:
+            write_private_file(folder, name, content)
+    except OSError as error:
+        own, path = _own_folder(str(error))
+        write_private_file(own, name, content)
+    finally:
+        os.close(folder)
+    return path / name
+
+
+def _content(folder: int, name: str) -> bytes | None:
+    """A file of this user's as it is; None if there is none."""
+    try:
+        file = open_private_file(folder, name)
+    except OSError:
+        return None
+    with os.fdopen(file, "rb") as stream:
+        return stream.read()
+
+
 def write_cached(folder: int, name: str, content: bytes) -> None:
     """Keep a file in the cache; raises OSError."""
     with suppress(OSError):

@@ -98,14 +98,14 @@ def monotone_binning(
     with np.errstate(over="ignore"):  # the last bin includes its upper edge
         targets = np.append(edges[:-1], np.nextafter(edges[-1], np.inf))
     if rising:
-        thresholds = _first(dtype, lambda samples: function(samples) >= targets, len(targets))
+        thresholds = first_samples(dtype, lambda samples: function(samples) >= targets, len(targets))
         if limited:
-            thresholds = np.append(_first(dtype, lambda samples: ~np.isnan(function(samples)), 1), thresholds)
+            thresholds = np.append(first_samples(dtype, lambda samples: ~np.isnan(function(samples)), 1), thresholds)
     else:
         falling = targets[::-1]
-        thresholds = _first(dtype, lambda samples: ~(function(samples) >= falling), len(falling))
+        thresholds = first_samples(dtype, lambda samples: ~(function(samples) >= falling), len(falling))
         if limited:
-            thresholds = np.append(thresholds, _first(dtype, lambda samples: np.isnan(function(samples)), 1))
+            thresholds = np.append(thresholds, first_samples(dtype, lambda samples: np.isnan(function(samples)), 1))
     about, regular = guess, True
     if about is None or limited or not (np.isfinite(about).all() and (about[1:] > about[:-1]).all()):
         about, regular = _spread(thresholds, len(targets) + limited), False
@@ -119,7 +119,9 @@ def _spread(thresholds: NDArray[Any], number: int) -> Edges:
     return np.linspace(lower, upper, number) if lower < upper < np.inf else np.arange(float(number))
 
 
-def _first(dtype: np.dtype[Any], holds: Callable[[NDArray[Any]], NDArray[np.bool_]], number: int) -> NDArray[Any]:
+def first_samples(
+    dtype: np.dtype[Any], holds: Callable[[NDArray[Any]], NDArray[np.bool_]], number: int
+) -> NDArray[Any]:
     """The least sample for which each of so many conditions holds, which then hold for all greater ones.
 
     Conditions that hold for none are left out; these are the last ones.

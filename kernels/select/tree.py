@@ -13,6 +13,7 @@ from typing import Any
 COMPARISONS = ("less", "less_equal", "equal", "not_equal", "greater_equal", "greater")
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "negative", "absolute", "sqrt")
 LOGICAL = ("logical_and", "logical_or", "logical_not")
+SAMPLE, INDEX = "x", "i"  # names of the sample and of its index in the source
 MOST = 2**1023  # magnitude of a number: float64 holds all of these
 
 

@@ -83,7 +83,7 @@ def study(
 @click.command(
     cls=Command,
     epilog=f"{NAMES}, quantile or digest, or study/JOB for the variants of its course, study/roofline for kernels that "
-    "measure limits, or common for those that unpack and unshuffle samples.",
+    "measure limits, select for those that copy selected samples, or common for those that unpack and unshuffle them.",
     short_help="Count registers, memory and instructions of kernels.",
 )
 @click.argument("target", metavar="JOB")

@@ -41,6 +41,7 @@ class Entry:
 ENTRIES = {
     "histogram_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
     "rows_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
+    "select_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
     "reduce_kernel": Entry("gpu", {"nbytes": 2**27, "repeats": 1}),
     "question_kernels": Entry(
         "gpu", {"nbytes": 2**20, "repeats": 1, "dtypes": ("float32",), "distributions": ("uniform",)}

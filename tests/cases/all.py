@@ -14,6 +14,7 @@ from tests.cases.powers_small import powers_cases
 from tests.cases.quantile_small import quantile_cases
 from tests.cases.reduce_small import exact_cases
 from tests.cases.rows_small import rows_cases
+from tests.cases.select_small import select_cases
 from tests.cases.stencil_small import window_cases
 from tests.cases.study_small import (
     architecture_cases,
@@ -29,7 +30,7 @@ GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
     matmul_cases, elementwise_cases, limits_cases, failure_cases, architecture_cases,
     exact_cases, powers_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases, decode_cases,
-    quantile_cases, digest_cases, rows_cases,
+    quantile_cases, digest_cases, rows_cases, select_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

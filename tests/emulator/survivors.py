@@ -91,6 +91,11 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/last_block.cuh", "finish", "warp >= WARPS / 2 (2)"): "what earlier warps look up they do not write",
     ("stencil/box.cuh", "put_marks", "in - mark"): "it only matters whether there are any",
     ("stencil/box.cuh", "slide", "span.count - tile > at"): "one more tile, without outputs",
+    ("select/compact.cuh", "compact", "half the width: total += (rows & 0xffff) + (rows >> 16)"):
+        "a warp keeps 2^12 samples at most",
+    ("select/compact.cuh", "compact", "half the width: earlier += of_warp[w]"): "a tile has 2^15 samples at most",
+    ("select/compact.cuh", "compact", "half the width: own += of_warp[w]"): "a tile has 2^15 samples at most",
+    ("select/compact.cuh", "compact", "end"): "one more pack, without samples",
     ("stencil/cpu.cpp", "least", "a <= b ? a : b"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "largest", "a >= b ? a : b"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "least", "a <= b ? a : b (2)"): "of equal numbers either will do",
@@ -204,6 +209,9 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/float_sum.cuh", "within", "lowest > 1"): "windows are opened more often than necessary",
     ("reduce/tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
     ("reduce/tile.cuh", "store", "lane == 3"): "every lane has the same to say",
+    ("select/compact.cuh", "look_back", "lane == 0"): "every lane has the same to say",
+    ("select/compact.cuh", "look_back", "lane != 0 (2)"): "every lane has the same to say",
+    ("select/compact.cuh", "look_back", "lane == 0 (2)"): "every lane has the same to say",
     ("stencil/cpu.cpp", "largest", "a > b"): "shorter blocks",
     ("stencil/cpu.cpp", "block", "!(-800 < top && top <= 900)"):
         "one exponent more, at which no power over- or underflows either",
@@ -248,6 +256,11 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
 })  # fmt: skip
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
+    (
+        "select/gpu",
+        "common/types.cuh",
+        "widen",
+    ),  # tells infinity from what is not below 100 nowhere; reduce/gpu.cu does
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
     ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
     ("quantile/gpu", "common/counters.cuh", "stride"),

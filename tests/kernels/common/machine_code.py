@@ -23,6 +23,7 @@ from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
 from kernels.quantile import gpu as quantile
 from kernels.reduce import gpu as reduce_device
 from kernels.reduce import gpu_powers
+from kernels.select import gpu as select
 from kernels.stencil import gpu as stencil_gpu
 from kernels.stencil import weighted
 from kernels.study import architecture as architecture_study
@@ -160,6 +161,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "reduce/gpu_powers": lambda _: list(gpu_powers.INSTANCES),
     "stencil/gpu": _stencil_gpu,
     "quantile/gpu": lambda _: list(quantile.INSTANCES),
+    "select/gpu": lambda _: list(select.INSTANCES),
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),
     "study/transpose": lambda _: _transpose_study(),

@@ -18,6 +18,7 @@ PRODUCTION = {
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
     "study/roofline": r"\w+", "common/decode": r"\w+", "digest/gpu": r"\w+", "quantile/gpu": r"\w+",
+    "select/gpu": r"\w+",
     "matmul/gpu": r"\w+",
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",
     "stencil/gpu": r"\w+", "transpose/strided_copy": r"\w+", "transpose/unaligned": r"\w+",
@@ -79,6 +80,9 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         )
         of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
         return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
+    if stem == "select/gpu":  # a block takes 33 KiB of shared memory
+        fewer = architecture in ("sm_100", "sm_120") and rest.rstrip(">") in ("i8", "u8", "i16", "u16", "float16")
+        return 256, min(2 if fewer else 4, SHARED[architecture] // 34)
     if (stem, kernel) == ("study/roofline", "merge"):
         return 256, 1
     if stem == "histogram/rows":

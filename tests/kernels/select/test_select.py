@@ -2,66 +2,186 @@
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kernels.common import nvrtc
+from kernels.select import gpu
 from kernels.select.check import BLOCK, KeptCheck
-from kernels.select.mask import _rounded, kept
+from kernels.select.generated import STORED, condition_text
+from kernels.select.mask import kept
 from kernels.select.reference import kept_reference
 from kernels.select.tree import Node
-from kernels.select.typed import typed
+from kernels.select.typed import Typed, typed
 from tests.cases.conditions import DTYPES, condition, hostile
+from tests.cases.sizes import ON_GPU
+from tests.emulator import device
+from tests.emulator.build import compile_unit, flatten, unit
+from tests.emulator.device import HOST, Loaded, open_library
+from tests.kernels.common.test_nvrtc import require_compiler
 from workflows.expression import parse
 
 SEEDS = range(8)
 CONDITIONS = 80  # of a seed
+GENERATED = 5  # seeds of three times as many
 
 
-def masks(text: str, values: dict[str, Any], device: Any) -> dict[str, Any]:
-    """Which samples are kept, by who says it; empty if NumPy refuses the condition."""
+def of_dtypes(text: str, values: dict[str, Any]) -> Typed | None:
+    """A condition for these values; None if NumPy refuses it."""
     node = parse(text, ["x", "i", "c"], ["m"])
-    samples = len(values["x"])
+    dtypes = {name: value.dtype for name, value in values.items()}
     try:
-        expected = kept_reference(node, values, samples)
+        kept_reference(node, values, len(values["x"]))
     except OverflowError:
         with pytest.raises(ValueError, match="expected a number that fits"):
-            typed(node, {name: value.dtype for name, value in values.items()})
+            typed(node, dtypes)
+        return None
+    return typed(node, dtypes)
+
+
+def masks(text: str, values: dict[str, Any], cp: Any) -> dict[str, Any]:
+    """Which samples are kept, by who says it; empty if NumPy refuses the condition."""
+    condition, samples = of_dtypes(text, values), len(values["x"])
+    if condition is None:
         return {}
-    of_dtypes = typed(node, {name: value.dtype for name, value in values.items()})
-    check = KeptCheck.of(of_dtypes)
+    check = KeptCheck.of(condition)
     assert check is not None
-    numbers = np.zeros(samples, bool)
+    numbers, copied = np.zeros(samples, bool), np.zeros(samples, bool)
     numbers[check.numbers(values)] = True
-    with np.errstate(all="ignore"):  # a device never warns
-        on_device = kept(of_dtypes, {name: device.asarray(value) for name, value in values.items()}).get()
-    return {"NumPy": expected, "CPU": kept(of_dtypes, values), "check": numbers, "device": on_device}
+    on_device = {name: cp.asarray(value) for name, value in values.items()}
+    indices = range(int(values["i"][0]), int(values["i"][-1]) + 1, int(values["i"][1] - values["i"][0]))
+    result = gpu.compact(condition, on_device["x"], indices, {name: on_device[name] for name in "cm"})
+    copied[[result.place(number) for number in range(len(result.samples))]] = True
+    assert np.array_equal(bits(result.samples.get()), bits(values["x"][copied]))
+    expected = kept_reference(parse(text, ["x", "i", "c"], ["m"]), values, samples)
+    return {"NumPy": expected, "CPU": kept(condition, values), "check": numbers, "device": copied}
+
+
+def bits(samples: Any) -> Any:
+    """NaN included."""
+    return samples.view(f"u{samples.itemsize}")
+
+
+def drawn(random: Random, samples: int) -> tuple[str, dict[str, Any]]:
+    """A condition and values for it."""
+    text, generator = condition(random), np.random.default_rng(random.getrandbits(32))
+    first = 2 ** random.choice([0, 31, 53, 62])
+    x, c = (hostile(random.choice(DTYPES), samples, generator) for _ in "xc")
+    return text, {"x": x, "i": first + 3 * np.arange(samples), "c": c, "m": generator.random(samples) < 0.5}
+
+
+def known(error: ValueError) -> bool:
+    """Whether a drawn condition was refused for what it makes of numbers alone."""
+    return any(word in str(error) for word in ("without a result", "division", "2**1023"))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_all_keep_the_same_samples(seed: int, host: Any) -> None:
+def test_all_keep_the_same_samples(seed: int) -> None:
+    """On a CPU."""
     random, compared = Random(seed), 0
     for _ in range(CONDITIONS):
-        text, generator = condition(random), np.random.default_rng(random.getrandbits(32))
-        samples, first = random.choice([1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3000]), 2 ** random.choice([0, 31, 53, 62])
-        x, c = (hostile(random.choice(DTYPES), samples, generator) for _ in "xc")
-        values = {"x": x, "i": first + 3 * np.arange(samples), "c": c, "m": generator.random(samples) < 0.5}
+        text, values = drawn(random, random.choice([1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3000]))
         try:
-            by = masks(text, values, host)
-        except ValueError as error:  # of numbers alone
-            assert "without a result" in str(error) or "division" in str(error) or "2**1023" in str(error)
+            of = of_dtypes(text, values)
+        except ValueError as error:
+            assert known(error)
+            continue
+        if of is None:
+            continue
+        compared += 1
+        expected = kept_reference(parse(text, ["x", "i", "c"], ["m"]), values, len(values["x"]))
+        check = KeptCheck.of(of)
+        assert check is not None
+        numbers = check.numbers(values)
+        assert np.array_equal(numbers, np.flatnonzero(expected)), (text, {n: v.dtype for n, v in values.items()})
+        assert np.array_equal(kept(of, values), expected), (text, {n: v.dtype for n, v in values.items()})
+    assert compared > CONDITIONS / 2
+
+
+EVALUATE = """
+__global__ void evaluate_{number}(const {x}* x, const i64* i, const {c}* c, const u8* m, u8* mask, int n) {{
+    for (int j = threadIdx.x; j < n; j += 64) mask[j] = keep_{number}(x[j], i[j], c[j], m[j]);
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(100, 100 + GENERATED))
+def test_generated_conditions(seed: int, host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NumPy evaluates them, sample by sample; all of a seed are compiled together."""
+    random, source, cases = Random(seed), tmp_path / f"conditions_{seed}.cu", list[tuple[str, dict[str, Any]]]()
+    with source.open("w") as file:
+        while len(cases) < 3 * CONDITIONS:
+            text, values = drawn(random, 400)
+            try:
+                of = of_dtypes(text, values)
+            except ValueError as error:
+                assert known(error)
+                continue
+            if of is not None:
+                dtypes = {name: value.dtype for name, value in values.items()}
+                number = len(cases)
+                file.write(condition_text(of, dtypes, f"keep_{number}"))
+                c_types = {name: STORED[values[name].dtype.name] for name in "xc"}
+                file.write(EVALUATE.format(number=number, **c_types))
+                cases.append((text, values))
+    instances = [f"evaluate_{number}" for number in range(len(cases))]
+    monkeypatch.setitem(HOST.replaced, source.stem, together(source, instances))
+    for instance, (text, values) in zip(instances, cases, strict=True):
+        mask = host.zeros(len(values["x"]), np.uint8)
+        arrays = [host.asarray(value if value.dtype != bool else value.view(np.uint8)) for value in values.values()]
+        nvrtc.load(source, instance)((1,), (64,), (*arrays, mask, np.int32(len(values["x"]))))
+        expected = kept_reference(parse(text, ["x", "i", "c"], ["m"]), values, len(values["x"]))
+        assert np.array_equal(mask.get() != 0, expected), (text, {name: value.dtype for name, value in values.items()})
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
+def test_devices_compile_every_operation(architecture: str, tmp_path: Path) -> None:
+    """On every dtype, without a warning; NVRTC needs no GPU."""
+    require_compiler()
+    source = tmp_path / "conditions.cu"
+    text = "sqrt(x + 2) * 3 - x / c < abs(-x) or not (c != x or i >= x) and -x <= 1e-5 or x > i and m == (x == 0.5)"
+    with source.open("w") as file:
+        for number, (x, c) in enumerate(product(DTYPES, ("int8", "uint64", "float16"))):
+            dtypes = {"x": np.dtype(x), "i": np.dtype(np.int64), "c": np.dtype(c), "m": np.dtype(bool)}
+            file.write(condition_text(typed(parse(text, ["x", "i", "c"], ["m"]), dtypes), dtypes, f"keep_{number}"))
+            file.write(EVALUATE.format(number=number, x=STORED[x], c=STORED[c]))
+    _, cubin, log = nvrtc.compile_source(source, ["evaluate_0"], architecture)
+    assert cubin and log == ""
+
+
+def together(source: Path, instances: list[str]) -> Loaded:
+    """All kernels of a source in one library."""
+    device._runtime(HOST.flavour)
+    return open_library(compile_unit(unit(flatten(source), instances), HOST.flavour))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(4))
+def test_a_device_copies_what_is_kept(seed: int, cp: Any) -> None:
+    """Conditions with columns and indices, compiled one by one."""
+    random, compared = Random(1000 + seed), 0
+    for _ in range(8 if not ON_GPU else 40):
+        text, values = drawn(random, random.choice([2, 33, 1025, 3000]))
+        try:
+            by = masks(text, values, cp)
+        except ValueError as error:
+            assert known(error)
             continue
         compared += bool(by)
         for who, mask in by.items():
             assert np.array_equal(mask, by["NumPy"]), (who, text, {name: value.dtype for name, value in values.items()})
-    assert compared > CONDITIONS / 2
+    assert compared
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1, 2**53 + 1, -1, -(2**63) - 1, 2**70])
-def test_integers_compare_exactly(dtype: str, number: int, host: Any) -> None:
+def test_integers_compare_exactly(dtype: str, number: int, cp: Any) -> None:
     """With Python's integers of any size, whatever float64 would make of them."""
     ends = np.iinfo(dtype)
     near = {number - 1, number, number + 1, 0, 1, int(ends.min), int(ends.max), 2**53, 2**53 + 2}
@@ -69,29 +189,17 @@ def test_integers_compare_exactly(dtype: str, number: int, host: Any) -> None:
     for sign in ("<", "<=", "==", "!=", ">=", ">"):
         exact = np.array([eval(f"{value} {sign} {number}") for value in x.tolist()])
         values = {"x": x, "i": np.arange(len(x)), "c": x, "m": x == x}
-        for who, mask in masks(f"x {sign} {number}", values, host).items():
+        for who, mask in masks(f"x {sign} {number}", values, cp).items():
             assert np.array_equal(mask, exact), (who, sign)
 
 
-def test_int64_and_uint64_compare_exactly(host: Any) -> None:
+@pytest.mark.gpu
+def test_int64_and_uint64_compare_exactly(cp: Any) -> None:
     a, b = np.array([-1, 2**53 + 1, 2**63 - 1, -(2**63)]), np.array([2**64 - 1, 2**53, 2**63, 0], np.uint64)
     for sign in ("<", "==", ">"):
         exact = np.array([eval(f"{x} {sign} {c}") for x, c in zip(a.tolist(), b.tolist(), strict=True)])
-        for who, mask in masks(f"x {sign} c", {"x": a, "i": a, "c": b, "m": a == a}, host).items():
+        for who, mask in masks(f"x {sign} c", {"x": a, "i": np.arange(4), "c": b, "m": a == a}, cp).items():
             assert np.array_equal(mask, exact), (who, sign)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_devices_round_as_numpy_does(dtype: Any, host: Any) -> None:
-    """Also what is subnormal, and halfway between two numbers: CuPy's own conversion would make it 0."""
-    random, least = np.random.default_rng(0), float(np.finfo(dtype).smallest_subnormal)
-    normal = random.standard_normal(3000) * 10.0 ** random.uniform(-46, 39, 3000)
-    halves = random.integers(-4000, 4000, 3000) * least / 2
-    values = np.concatenate([normal, halves, np.nextafter(halves, 1), [np.inf, -np.inf, np.nan, 0.0, -0.0]])
-    with np.errstate(all="ignore"):
-        expected = values.astype(dtype).astype(np.float64)
-        got = _rounded(host.asarray(values), np.dtype(dtype)).get()
-    assert np.array_equal(got, expected, equal_nan=True) and np.array_equal(np.signbit(got), np.signbit(expected))
 
 
 def test_numbers_take_the_dtype_of_samples() -> None:
@@ -104,10 +212,20 @@ def test_numbers_take_the_dtype_of_samples() -> None:
     assert keep.tolist() == [True, False]
 
 
-def test_one_answer_for_all_samples(host: Any) -> None:
+@pytest.mark.gpu
+def test_the_sign_of_a_zero_matters(cp: Any) -> None:
+    """Conditions that differ in it alone are equal to Python."""
+    x = np.array([1.0, -1.0])
+    for number, mask in (("0.0", [True, False]), ("-0.0", [False, True])):
+        for who, got in masks(f"x / {number} > 0", {"x": x, "i": np.arange(2), "c": x, "m": x == x}, cp).items():
+            assert got.tolist() == mask, (who, number)
+
+
+@pytest.mark.gpu
+def test_one_answer_for_all_samples(cp: Any) -> None:
     x = np.arange(5, dtype=np.int8)
     for text, all_of in (("True", True), ("1 > 2", False), ("x < 300", True), ("x == 300 or 300 < x", False)):
-        for who, mask in masks(text, {"x": x, "i": x, "c": x, "m": x == x}, host).items():
+        for who, mask in masks(text, {"x": x, "i": np.arange(5), "c": x, "m": x == x}, cp).items():
             assert mask.tolist() == [all_of] * 5, (who, text)
 
 
