@@ -33,8 +33,11 @@ class Column(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Dtype, in either byte order."""
 
-    def read(self, indices: range) -> NDArray[Any]:
-        """The numbers of these samples, on the host; PipelineError if they cannot be read."""
+    def read(self, indices: range, checks: bool = False) -> NDArray[Any]:
+        """The numbers of these samples, on the host; PipelineError if they cannot be read.
+
+        `checks`: whether a check needs them, which must not get what was read for a computation.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ class Selection:
             self._typed[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
         return self._typed[dtype]
 
-    def values(self, samples: Any, indices: range) -> dict[str, Any]:
+    def values(self, samples: Any, indices: range, checks: bool = False) -> dict[str, Any]:
         """What every name stands for, where the samples lie; the samples themselves in any case."""
         values = {SAMPLE: samples}
         if INDEX in self.names:
@@ -78,7 +81,7 @@ class Selection:
             values[INDEX] = xp.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
         for name, column in self.columns.items():
             if name in self.names:
-                read = column.read(indices)
+                read = column.read(indices, checks)
                 native = read.astype(read.dtype.newbyteorder("="), copy=False)
                 values[name] = native if isinstance(samples, np.ndarray) else array_module(samples).asarray(native)
         return values
@@ -201,7 +204,7 @@ def _reference(
     workflow: Aggregation[Options], selection: Selection, samples: NDArray[Any], options: Options, indices: range
 ) -> NDArray[Any]:
     """By NumPy's boolean indexing."""
-    mask = kept_reference(selection.condition, selection.values(samples, indices), len(samples))
+    mask = kept_reference(selection.condition, selection.values(samples, indices, checks=True), len(samples))
     some = samples[mask]
     if not len(some):
         return _counted(len(samples), _nothing(workflow, samples.dtype, options))  # type: ignore[no-any-return]
@@ -249,7 +252,7 @@ class SelectedCheck:
         """Add samples; `first` and, from one to the next, `step`: their indices in the source."""
         indices = range(first, first + step * len(samples), step)
         native = samples.astype(self._dtype, copy=False)
-        numbers = self._keeps.numbers(self._selection.values(native, indices))
+        numbers = self._keeps.numbers(self._selection.values(native, indices, checks=True))
         self._excluded += len(samples) - len(numbers)
         if not len(numbers):
             return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from pipeline.engine.aggregate_check import Partials
 from pipeline.engine.aggregate_plan import Pass
 from pipeline.errors import VerificationError
 from pipeline.storage.protocol import Source
+
+Made = TypeVar("Made")
 
 
 class Totals:
@@ -32,7 +34,7 @@ class Totals:
             chunk = part if chunk is None else combine(chunk, part)
         sums[0] = chunk if sums[0] is None else combine(sums[0], chunk)
         for part in reversed(parts):
-            sums[1] = part if sums[1] is None else combine(part, sums[1])
+            sums[1] = part.copy() if sums[1] is None else combine(part, sums[1])  # both never share their memory
         return np.asarray(chunk)
 
     def plus(self, chunks: Sequence[Partials]) -> Totals:
@@ -47,6 +49,16 @@ class Totals:
         """The sums, `agreed`, or the partials of no samples."""
         return self._agreed([job.empty(source) if sums[0] is None else sums[0]
                              for job, sums in zip(self._pass.jobs, self._sums, strict=True)], samples)  # fmt: skip
+
+    def used(self, totals: list[NDArray[Any]], samples: int, use: Callable[[list[NDArray[Any]]], Made]) -> Made:
+        """What is made of the sums that `finish` has returned; they are compared once more afterwards.
+
+        Nothing recomputes what is made of them, a survey's bins or a result: they must not have changed before.
+        """
+        try:
+            return use(totals)
+        finally:  # also if it failed, because they had
+            self._agreed(totals, samples)
 
     def agreed(self, samples: int) -> list[NDArray[Any]]:
         """The sums; raises VerificationError if they break an invariant, or are not the same in both orders."""
