@@ -77,10 +77,10 @@ class SourceColumn:
             return self._read(indices.start, indices.start + len(indices))
         first = indices[0] // WINDOW * WINDOW
         last = min(-(-(indices[-1] + 1) // WINDOW) * WINDOW, self.chunk.samples)
-        key, kept = (self.chunk.pieces, first, last), vars(_last)
-        if checks not in kept or kept[checks][0] != key:
-            kept[checks] = key, self._read(first, last)
-        numbers: NDArray[Any] = kept[checks][1][indices[0] - first : indices[-1] + 1 - first : indices.step]
+        key, kept, use = (self.chunk.pieces, first, last), vars(_last), "check" if checks else "computation"
+        if use not in kept or kept[use][0] != key:
+            kept[use] = key, self._read(first, last)
+        numbers: NDArray[Any] = kept[use][1][indices[0] - first : indices[-1] + 1 - first : indices.step]
         return numbers
 
     def _read(self, first: int, last: int) -> NDArray[Any]:

@@ -19,8 +19,11 @@ import pipeline.engine.aggregate_task
 import pipeline.engine.array_regions
 import pipeline.engine.array_task
 import pipeline.gpu.devices
+import workflows.selection
 from pipeline.cluster.workers import Workers
+from pipeline.compare import compare
 from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array_task import check_regions
 from pipeline.errors import VerificationError
 from pipeline.settings import Settings
@@ -28,12 +31,13 @@ from pipeline.storage.output_array import OutputFile
 from pipeline.storage.sources import open_source
 from tests.benchmarks import planted_errors
 from tests.benchmarks.planted import patches, places
-from tests.benchmarks.planted.faults import CHANGES, Fault
+from tests.benchmarks.planted.faults import CHANGES, STORED, Fault
 from tests.benchmarks.planted.injector import INJECTOR
 from tests.benchmarks.planted.jobs import JOBS
 from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials
 from tests.emulator.kvikio import install
 from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -64,18 +68,18 @@ def test_an_error_happens_in_one_call() -> None:
 
 
 def test_what_was_replaced_is_put_back() -> None:
-    combine = HISTOGRAM.combine
+    kept, relocated = workflows.selection.kept, REDUCE.relocate
     replaced = places.install()
-    assert HISTOGRAM.combine is not combine
+    assert workflows.selection.kept is not kept and REDUCE.relocate is not relocated
     replaced.undo()
-    assert HISTOGRAM.combine is combine
+    assert workflows.selection.kept is kept and REDUCE.relocate is relocated
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_errors_in_runs_on_the_cpu(job: str, workers: Workers, tmp_path: Path) -> None:
     trials = Trials(workers, tmp_path)
     with trials.installed():
-        outcomes = list(trials.of_scenario(JOBS.index(job) + 6, 3))
+        outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))
     assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
 
 
@@ -128,6 +132,43 @@ def test_a_wrong_merge_of_partials_is_caught(tmp_path: Path, which: int) -> None
     workflow = replace(HISTOGRAM, combine=moving)
     with pytest.raises(VerificationError, match="differs between two orders of adding them up: bin 0"):
         run(workflow, options, open_source((str(tmp_path / "a.bin"),)), Settings(verify="full", chunk_bytes=40_000))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("name", ["resolved", "finalized"])
+@pytest.mark.usefixtures("shared")
+def test_a_sum_that_changes_before_it_is_used_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, chunks: int
+) -> None:
+    """After the two sums were compared: the moments that bins depend on, or the counts."""
+    real = getattr(Job, name)
+
+    def late(self: Job, total: Any) -> Any:
+        total[-3] += 1
+        return real(self, total)
+
+    monkeypatch.setattr(Job, name, late)
+    np.arange(4000, dtype=np.float32).tofile(tmp_path / "a.bin")
+    options = HistogramOptions(bins="scott", range="auto")
+    source = open_source((str(tmp_path / "a.bin"),), "float32")
+    with pytest.raises(VerificationError, match=r"the sum of all chunks (differs|is wrong)"):
+        run(HISTOGRAM, options, source, Settings(verify="full", chunk_bytes=-(-16_000 // chunks)))
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("seed", range(3))
+def test_compare_reports_every_planted_difference(tmp_path: Path, kind: str, seed: int) -> None:
+    """How many samples differ, and the first of them."""
+    right = np.random.default_rng(seed).normal(size=(60, 70)).astype([np.float32, np.float64, np.float16][seed])
+    wrong = right.copy()
+    Fault(kind, np.random.default_rng(seed)).spoil_array(wrong)
+    differ = np.flatnonzero((right.view(f"u{right.itemsize}") != wrong.view(f"u{right.itemsize}")).reshape(-1))
+    for name, array in (("right", right), ("wrong", wrong)):
+        np.save(tmp_path / f"{name}.npy", array)
+    a, b = (open_source((str(tmp_path / f"{name}.npy"),)) for name in ("right", "wrong"))
+    found = compare(a, b, as_values=False)
+    assert len(differ) and not found.equal and found.difference.differing == len(differ)
+    assert found.difference.first == differ[0]
 
 
 # --- outside of the promise, as docs/verification.md says -------------------------------------------------------------
@@ -204,5 +245,5 @@ def alone(work: Any) -> Any:
 def test_errors_in_runs_on_a_gpu(job: str, gpu_workers: Workers, tmp_path: Path) -> None:
     trials = Trials(gpu_workers, tmp_path)
     with trials.installed():
-        outcomes = list(trials.of_scenario(JOBS.index(job) + 6, 3))
+        outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))
     assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
