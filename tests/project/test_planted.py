@@ -33,8 +33,8 @@ from tests.benchmarks import planted_errors
 from tests.benchmarks.planted import patches, places
 from tests.benchmarks.planted.faults import CHANGES, STORED, Fault
 from tests.benchmarks.planted.injector import INJECTOR
-from tests.benchmarks.planted.jobs import JOBS
-from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials
+from tests.benchmarks.planted.jobs import JOBS, scenario
+from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials, pass_of
 from tests.emulator.kvikio import install
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE
@@ -108,6 +108,30 @@ def test_numbers_are_counted_and_a_crash_is_told(monkeypatch: pytest.MonkeyPatch
     (row,) = planted_errors.counted(rows)
     assert row["unclear"] == 2 and row["missed"] == 0
     assert "| process | 0 | 0 | 0 | 0 | 2 |" in planted_errors.summary(rows, "place")
+
+
+def test_the_pass_of_an_error_is_told() -> None:
+    calls: list[Any] = [
+        ("kernel", "compute", ("quantile survey", 0), None, 3),
+        ("merge", "client", None, "histogram", 0),
+        ("written file", "compute", (((0, 4), (0, 5)),), None, 0),
+        ("reader", "check", None, ("0.npy", 128, 40), 0),
+    ]
+    assert list(map(pass_of, calls)) == ["quantile survey", "histogram", "", ""]
+    rows = [{"in_pass": "a", "outcome": "caught"}, {"in_pass": "", "outcome": "missed"}, {"outcome": "unclear"}]
+    assert planted_errors.by_pass(rows)["a"]["caught"] == 1 and len(planted_errors.by_pass(rows)) == 1
+
+
+def test_scenarios_of_some_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other numbers are skipped, so that each keeps its scenario."""
+    code = "import sys; print('{\"trial\": ' + str(sys.argv.index('--job')) + ', \"job\": \"' + sys.argv[-1] + '\"}')"
+    run = planted_errors.subprocess.Popen
+    monkeypatch.setattr(
+        planted_errors.subprocess, "Popen",
+        lambda words, **options: run([sys.executable, "-c", code, *words[3:]], **options),
+    )  # fmt: skip
+    (row,) = planted_errors.outcomes(0, 14, 1, "cpu", float("inf"), ("rows",))
+    assert row["job"] == "rows" and scenario(JOBS.index("rows") + len(JOBS)).job == "rows"
 
 
 MERGES: list[bool] = []  # of each sum in the client, the next last, whether it is wrong
