@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from distributed import LocalCluster
 
-from pipeline.cli.main import main
+from pipeline.cli.main import cli
 from pipeline.gpu.devices import find_devices
 from tests.benchmarks.common import command, process, save
 from workflows import WORKFLOWS
@@ -102,15 +101,11 @@ def of_mask(folder: Path, shape: tuple[int, ...]) -> str:
 
 def printed(words: Sequence[str]) -> str:
     """What a command prints that runs in this process, which saves the seconds that Python takes to start."""
-    text, handler = io.StringIO(), signal.getsignal(signal.SIGTERM)
-    try:
-        with redirect_stdout(text):
-            main(list(words))
-    except SystemExit as ended:
-        if ended.code:
-            raise RuntimeError(f"{words} ended with status {ended.code}") from None
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+    text = io.StringIO()
+    with redirect_stdout(text):
+        status = cli.main(list(words), prog_name="python -m pipeline", standalone_mode=False)
+    if status:
+        raise RuntimeError(f"{words} ended with status {status}")
     return text.getvalue()
 
 
