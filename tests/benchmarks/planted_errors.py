@@ -42,12 +42,14 @@ Row = dict[str, Any]
 def outcomes(first: int, last: int, trials: int, device: str, end: float, jobs: Sequence[str] = ()) -> Iterator[Row]:
     """What became of every error in scenarios `first` to `last` - 1, of some jobs or all, in a process of its own.
 
-    After a crash another one goes on with the next scenario. Scenarios that would begin after `end`, by `perf_counter`,
-    are left out.
+    After a crash another one runs the scenario again, and goes on with the next one if that crashes, too. Scenarios
+    that would begin after `end`, by `perf_counter`, are left out.
     """
     # The processes share cores.
     alone = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    again = -1  # the scenario that crashed once
     while first < last:
+        rows: list[Row] = []  # of one scenario
         words = [sys.executable, "-m", "tests.benchmarks.planted", *map(str, (first, last, trials)), device]
         words += ["--job", *jobs] if jobs else []
         piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": alone}
@@ -57,16 +59,22 @@ def outcomes(first: int, last: int, trials: int, device: str, end: float, jobs: 
             for line in child.stdout:
                 row = json.loads(line)
                 if "begins" in row:
-                    first = row["begins"]
+                    yield from rows
+                    first, rows = row["begins"], []
                     if perf_counter() > end:
                         child.terminate()
                         return
                 else:
-                    yield row
+                    rows.append(row)
             status = child.wait()
             text = told.result()
         if not status:
+            yield from rows
             return
+        if again != first:
+            again = first
+            continue
+        yield from rows
         said = text.strip().splitlines()[-1:] or ["nothing said"]
         yield {"scenario": first, "trial": None, "job": "?", "dtype": "?", "place": "process", "kind": "?",
                "outcome": UNCLEAR, "detail": f"status {status}: {said[0]}"}  # fmt: skip

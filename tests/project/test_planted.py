@@ -37,7 +37,7 @@ from tests.benchmarks.planted.jobs import JOBS, scenario
 from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials, pass_of
 from tests.emulator.kvikio import install
 from workflows.histogram import HISTOGRAM, HistogramOptions
-from workflows.reduce import REDUCE
+from workflows.reduce import REDUCE, ReduceOptions
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -159,16 +159,16 @@ def test_a_wrong_merge_of_partials_is_caught(tmp_path: Path, which: int) -> None
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-@pytest.mark.parametrize("name", ["resolved", "finalized"])
+@pytest.mark.parametrize(("name", "where"), [("resolved", -3), ("resolved", 1), ("finalized", -3)])
 @pytest.mark.usefixtures("shared")
 def test_a_sum_that_changes_before_it_is_used_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, chunks: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: int, chunks: int
 ) -> None:
-    """After the two sums were compared: the moments that bins depend on, or the counts."""
+    """After the two sums were compared: the moments that bins depend on, the code of their dtype, or the counts."""
     real = getattr(Job, name)
 
     def late(self: Job, total: Any) -> Any:
-        total[-3] += 1
+        total[where] += 1
         return real(self, total)
 
     monkeypatch.setattr(Job, name, late)
@@ -193,6 +193,22 @@ def test_compare_reports_every_planted_difference(tmp_path: Path, kind: str, see
     found = compare(a, b, as_values=False)
     assert len(differ) and not found.equal and found.difference.differing == len(differ)
     assert found.difference.first == differ[0]
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_sum_that_cannot_be_read_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first number of such a partial says where counts begin."""
+    real = Job.finalized
+
+    def late(self: Job, total: Any) -> Any:
+        total[...] = 0
+        return real(self, total)
+
+    monkeypatch.setattr(Job, "finalized", late)
+    np.arange(4000, dtype=np.float32).tofile(tmp_path / "a.bin")
+    source = open_source((str(tmp_path / "a.bin"),), "float32")
+    with pytest.raises(VerificationError, match="the sum of all chunks is wrong: expected one that can be read"):
+        run(REDUCE, ReduceOptions("median,sum"), source, Settings(verify="full", chunk_bytes=8000))
 
 
 # --- outside of the promise, as docs/verification.md says -------------------------------------------------------------
