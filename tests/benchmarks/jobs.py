@@ -3,16 +3,16 @@
 And in 1, 2, 3 and 7 chunks, in each of these places and by two workers on the CPU: same bits. Without a GPU, those on
 the CPU only.
 
-python -m tests.benchmarks.jobs OUT.json [MiB]
+python -m tests.benchmarks.jobs OUT.json [MiB] [--chunks] [--every N]
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import io
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
@@ -197,11 +197,18 @@ def _chunked(
             "identical": len(digests) == 1}  # fmt: skip
 
 
-def measure(mebibytes: int = 1024, every: int = 1) -> dict[str, Any]:
-    """All rows; `every`: of those in chunks, one out of so many."""
-    compared = {"jobs": list(rows(mebibytes))} if find_devices().usable else {}  # on the CPU alone there are only rates
+def measure(mebibytes: int = 1024, every: int = 1, limits: bool = True) -> dict[str, Any]:
+    """All rows; `every`: of those in chunks, one out of so many; `limits`: also those under limits."""
+    limits = limits and find_devices().usable > 0  # on the CPU alone these are only rates
+    compared = {"jobs": list(rows(mebibytes))} if limits else {}
     return compared | {"chunked": list(chunked(max(mebibytes // CHUNKED_SHARE, 1), every))}
 
 
 if __name__ == "__main__":
-    save(measure(int(sys.argv[2]) if len(sys.argv) > 2 else 1024), sys.argv[1])
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.jobs")
+    parser.add_argument("path", metavar="OUT.json")
+    parser.add_argument("mebibytes", metavar="MiB", type=int, nargs="?", default=1024)
+    parser.add_argument("--every", metavar="N", type=int, default=1, help="in chunks only one job out of N")
+    parser.add_argument("--chunks", action="store_true", help="only in chunks, without the runs under limits")
+    given = parser.parse_args()
+    save(measure(given.mebibytes, given.every, not given.chunks), given.path)
