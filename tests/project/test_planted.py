@@ -75,12 +75,17 @@ def test_what_was_replaced_is_put_back() -> None:
     assert workflows.selection.kept is kept and REDUCE.relocate is relocated
 
 
+OWN_PLACES = {"rows": patches.ROWS, "selection": patches.KEPT, "calibration": patches.CALIBRATED}
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_errors_in_runs_on_the_cpu(job: str, workers: Workers, tmp_path: Path) -> None:
     trials = Trials(workers, tmp_path)
     with trials.installed():
         outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))
     assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
+    reached = {call[0] for call, _ in INJECTOR.calls}  # a function that has moved would be missing without a word
+    assert {patches.KERNEL, OWN_PLACES.get(job, patches.TASK)} <= reached
 
 
 def test_a_wrong_element_of_a_file_is_caught(workers: Workers, tmp_path: Path) -> None:
@@ -287,3 +292,5 @@ def test_errors_in_runs_on_a_gpu(job: str, gpu_workers: Workers, tmp_path: Path)
     with trials.installed():
         outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))
     assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
+    reached = {call[0] for call, _ in INJECTOR.calls}  # a function that has moved would be missing without a word
+    assert {patches.KERNEL, OWN_PLACES.get(job, patches.TASK)} <= reached
