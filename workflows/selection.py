@@ -37,8 +37,11 @@ class Column(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Dtype, in either byte order."""
 
-    def read(self, indices: range) -> NDArray[Any]:
-        """The numbers of these samples, on the host; PipelineError if they cannot be read."""
+    def read(self, indices: range, checks: bool = False) -> NDArray[Any]:
+        """The numbers of these samples, on the host; PipelineError if they cannot be read.
+
+        `checks`: whether a check needs them, which must not get what was read for a computation.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +77,14 @@ class Selection:
             self._typed[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
         return self._typed[dtype]
 
-    def beside(self, indices: range) -> dict[str, NDArray[Any]]:
+    def beside(self, indices: range, checks: bool = False) -> dict[str, NDArray[Any]]:
         """The columns in the condition at these indices, in native byte order."""
-        read = {name: column.read(indices) for name, column in self.columns.items() if name in self.names}
+        read = {name: column.read(indices, checks) for name, column in self.columns.items() if name in self.names}
         return {name: numbers.astype(numbers.dtype.newbyteorder("="), copy=False) for name, numbers in read.items()}
 
-    def values(self, samples: NDArray[Any], indices: range) -> dict[str, NDArray[Any]]:
+    def values(self, samples: NDArray[Any], indices: range, checks: bool = False) -> dict[str, NDArray[Any]]:
         """What every name stands for; the samples themselves in any case."""
-        values = {SAMPLE: samples, **self.beside(indices)}
+        values = {SAMPLE: samples, **self.beside(indices, checks)}
         if INDEX in self.names:
             values[INDEX] = np.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
         return values
@@ -235,7 +238,7 @@ def _reference(
     workflow: Aggregation[Options], selection: Selection, samples: NDArray[Any], options: Options, indices: range
 ) -> NDArray[Any]:
     """By NumPy's boolean indexing."""
-    mask = kept_reference(selection.condition, selection.values(samples, indices), len(samples))
+    mask = kept_reference(selection.condition, selection.values(samples, indices, checks=True), len(samples))
     some = samples[mask]
     if not len(some):
         return _counted(len(samples), _nothing(workflow, samples.dtype, options))  # type: ignore[no-any-return]
@@ -253,7 +256,7 @@ def _check(
     keeps = None if inner is None else KeptCheck.of(selection.typed(dtype))
     if inner is None or keeps is None:
         return None
-    return SelectedCheck(workflow, options, dtype, inner, keeps, selection.values)
+    return SelectedCheck(workflow, options, dtype, inner, keeps, partial(selection.values, checks=True))
 
 
 def _excluded_some(counted: NDArray[Any], samples: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, compress
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -16,6 +17,7 @@ from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
 from pipeline.engine.aggregate_plan import Job, Pass, surveys_due
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_parts, warm_up
+from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.inputs import check_order, check_passes, cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
@@ -123,7 +125,7 @@ def run_all(
             loop.on_gpus(warm_up, pass_, chunks[0])
         with loop.timed():
             while True:
-                covered, partials = _one_pass(loop, pass_, source, chunks, journal, done)
+                covered, totals, partials = _one_pass(loop, pass_, source, chunks, journal, done)
                 if number and covered.samples != samples:
                     raise PipelineError(f"{source.names[0]}: expected {samples} samples as in the first pass, got "
                                         f"{covered.samples}; run again when nothing writes to it")  # fmt: skip
@@ -133,18 +135,19 @@ def run_all(
                         checked[place] = min(checked[place], covered.checked)
                 if pass_ is main:
                     break
-                main = replace(main, jobs=_resolved(main.jobs, due, partials))
+                resolved = partial(_resolved, main.jobs, due)
+                main = replace(main, jobs=totals.used(partials, covered.samples, resolved))
                 samples, number, pass_ = covered.samples, number + 1, _pass(main)
                 done = ChunksDone(journal, number, pass_)
                 chunks = _plan(loop, pass_, source, done)
 
-    def outcome(job: Job, partial: NDArray[Any], checked: int) -> Outcome:
-        result = job.finalized(partial)
+    def outcome(job: Job, total: NDArray[Any], checked: int) -> Outcome:
+        result = job.finalized(total)
         return loop.outcome((job.workflow, job.options), source, result, covered.samples, checked, covered.chunks,
                             read_once=source.read_once or None,
                             rounding=job.workflow.rounding(source.dtype, covered.samples, job.options))  # fmt: skip
 
-    return tuple(map(outcome, main.jobs, partials, checked))
+    return totals.used(partials, covered.samples, lambda sums: tuple(map(outcome, main.jobs, sums, checked)))
 
 
 def _pass(main: Pass) -> Pass:
@@ -201,8 +204,8 @@ class _Covered(NamedTuple):
 
 def _one_pass(
     loop: Run, pass_: Pass, source: Source, planned: Plan, journal: Journal, done: ChunksDone
-) -> tuple[_Covered, list[NDArray[Any]]]:
-    """Compute, check and combine every chunk; return what was covered and the partial of each job."""
+) -> tuple[_Covered, Totals, list[NDArray[Any]]]:
+    """Compute, check and combine every chunk; return what was covered, and the partial of each job after their sums."""
     chunks = done.left(planned)
     samples, checked, totals = done.samples, done.checked, done.totals.plus([])
     number = len(planned) - len(chunks) if isinstance(planned, tuple) and isinstance(chunks, tuple) else 0
@@ -272,4 +275,4 @@ def _one_pass(
     if isinstance(planned, tuple) and samples != (expected := sum(chunk.samples for chunk in planned)):
         raise VerificationError(f"{pass_.name}: expected {expected} samples, got {samples}; nothing was written")
     loop.stages.nbytes += (samples - before) * source.dtype.itemsize
-    return _Covered(samples, checked + parts.checked, number), totals.finish(source, samples)
+    return _Covered(samples, checked + parts.checked, number), totals, totals.finish(source, samples)

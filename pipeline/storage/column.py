@@ -20,6 +20,7 @@ from pipeline.storage.protocol import DTYPES, Opening, Source
 from pipeline.timeline import Timeline
 
 # Samples: where rows take turns, successive rows need the same ones, which a thread reads once, and a few beside them.
+# It reads them once more for checks, which must not see what a computation has read wrongly.
 WINDOW = 2**16
 _last = local()
 
@@ -58,8 +59,14 @@ class SourceColumn:
         """Dtype, in either byte order."""
         return self.chunk.dtype
 
-    def read(self, indices: range) -> NDArray[Any]:
+    def read(self, indices: range, checks: bool = False) -> NDArray[Any]:
         """The numbers of these samples, in the dtype of the column.
+
+        Parameters
+        ----------
+        indices
+        checks
+            Whether a check needs them: it gets nothing that was read for a computation.
 
         Raises
         ------
@@ -70,10 +77,10 @@ class SourceColumn:
             return self._read(indices.start, indices.start + len(indices))
         first = indices[0] // WINDOW * WINDOW
         last = min(-(-(indices[-1] + 1) // WINDOW) * WINDOW, self.chunk.samples)
-        key = self.chunk.pieces, first, last
-        if getattr(_last, "key", None) != key:
-            _last.numbers, _last.key = self._read(first, last), key
-        numbers: NDArray[Any] = _last.numbers[indices[0] - first : indices[-1] + 1 - first : indices.step]
+        key, kept, use = (self.chunk.pieces, first, last), vars(_last), "check" if checks else "computation"
+        if use not in kept or kept[use][0] != key:
+            kept[use] = key, self._read(first, last)
+        numbers: NDArray[Any] = kept[use][1][indices[0] - first : indices[-1] + 1 - first : indices.step]
         return numbers
 
     def _read(self, first: int, last: int) -> NDArray[Any]:

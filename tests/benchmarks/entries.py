@@ -55,7 +55,7 @@ ENTRIES = {
     "histogram_file": Entry("gpus", {"gib": 1}),
     "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1}),
     "array_file": Entry("any", {"mebibytes": 1, "repeats": 1}),
-    "jobs": Entry("gpus", {"mebibytes": 64}),
+    "jobs": Entry("any", {"mebibytes": 16, "every": 6}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100, "large": 200, "large_rows": 20}),
@@ -73,7 +73,7 @@ ENTRIES = {
     "formats": Entry("any", {"mebibytes": 16, "repeats": 1, "whole": 16}),
     "questions": Entry("cpu", {"gib": 2**-8, "repeats": 1}),
     "growth": Entry("any", {"sizes": (2**16, 2**14), "most": 2**15}),
-    "planted_errors": Entry("any", {"scenarios": 12, "trials": 3, "processes": 1}),
+    "planted_errors": Entry("any", {"scenarios": 14, "trials": 3, "processes": 1}),
     "on_gpu": Entry("gpus", tool="compute-sanitizer"),  # runs all tests, so no test can run it
 }
 

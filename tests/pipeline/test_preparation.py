@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ import pytest
 import pipeline
 from pipeline.cli.main import main
 from pipeline.engine.preparation import Preparation
-from pipeline.errors import UsageError
-from pipeline.storage.column import WINDOW, Beside, open_column
+from pipeline.errors import UsageError, VerificationError
+from pipeline.storage.column import WINDOW, Beside, SourceColumn, open_column
 
 SHAPE = (403, 21)
 Run = Callable[..., tuple[int, str, str]]
@@ -159,6 +160,33 @@ def test_columns_are_read_with_any_step(tmp_path: Path) -> None:
     for indices in (range(5), range(7, numbers.size), range(0), range(3, 4), range(3, 10, 9), range(1, numbers.size, 7),
                     range(2, numbers.size, 7), range(0, WINDOW + 1, 2)):  # fmt: skip
         assert column.read(indices).tolist() == list(indices)
+
+
+@pytest.mark.parametrize("of_file", [True, False])
+def test_a_mask_that_is_read_wrongly_once_is_caught(
+    tmp_path: Path, of_file: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rows take turns a thread keeps a window of the mask; checks must not get that of a computation."""
+    samples, mask = np.arange(WINDOW, dtype=np.int32), np.arange(WINDOW) % 5 < 3
+    for name, array in (("x", samples), ("m", mask)):
+        np.save(tmp_path / f"{name}.npy", array)
+    inputs: Any = (tmp_path / "x.npy", tmp_path / "m.npy") if of_file else (samples, mask)
+    expected = [int(samples[channel::4][mask[channel::4]].sum()) for channel in range(4)]
+    read, caught = SourceColumn._read, 0
+
+    def wrong_once(self: SourceColumn, first: int, last: int) -> Any:
+        numbers = read(self, first, last)
+        return np.roll(numbers, 1) if next(wrong) else numbers
+
+    monkeypatch.setattr(SourceColumn, "_read", wrong_once)
+    for which in range(8):
+        wrong = map(which.__eq__, count())
+        try:
+            rows = pipeline.run("reduce", inputs[0], op="sum", channels=4, mask=inputs[1], verify="full", device="cpu")
+            assert [row.values["sum"] for row in rows] == expected
+        except VerificationError:
+            caught += 1
+    assert caught >= 2  # once in a computation and once in a check, at least
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

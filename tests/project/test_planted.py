@@ -19,8 +19,11 @@ import pipeline.engine.aggregate_task
 import pipeline.engine.array_regions
 import pipeline.engine.array_task
 import pipeline.gpu.devices
+import workflows.selection
 from pipeline.cluster.workers import Workers
+from pipeline.compare import compare
 from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array_task import check_regions
 from pipeline.errors import VerificationError
 from pipeline.settings import Settings
@@ -28,12 +31,13 @@ from pipeline.storage.output_array import OutputFile
 from pipeline.storage.sources import open_source
 from tests.benchmarks import planted_errors
 from tests.benchmarks.planted import patches, places
-from tests.benchmarks.planted.faults import CHANGES, Fault
+from tests.benchmarks.planted.faults import CHANGES, STORED, Fault
 from tests.benchmarks.planted.injector import INJECTOR
-from tests.benchmarks.planted.jobs import JOBS
-from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials
+from tests.benchmarks.planted.jobs import JOBS, scenario
+from tests.benchmarks.planted.trials import CAUGHT, HARMLESS, Trials, pass_of
 from tests.emulator.kvikio import install
 from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE, ReduceOptions
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -64,19 +68,24 @@ def test_an_error_happens_in_one_call() -> None:
 
 
 def test_what_was_replaced_is_put_back() -> None:
-    combine = HISTOGRAM.combine
+    kept, relocated = workflows.selection.kept, REDUCE.relocate
     replaced = places.install()
-    assert HISTOGRAM.combine is not combine
+    assert workflows.selection.kept is not kept and REDUCE.relocate is not relocated
     replaced.undo()
-    assert HISTOGRAM.combine is combine
+    assert workflows.selection.kept is kept and REDUCE.relocate is relocated
+
+
+OWN_PLACES = {"rows": patches.ROWS, "selection": patches.KEPT, "calibration": patches.CALIBRATED}
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_errors_in_runs_on_the_cpu(job: str, workers: Workers, tmp_path: Path) -> None:
     trials = Trials(workers, tmp_path)
     with trials.installed():
-        outcomes = list(trials.of_scenario(JOBS.index(job) + 6, 3))
+        outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))
     assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
+    reached = {call[0] for call, _ in INJECTOR.calls}  # a function that has moved would be missing without a word
+    assert {patches.KERNEL, OWN_PLACES.get(job, patches.TASK)} <= reached
 
 
 def test_a_wrong_element_of_a_file_is_caught(workers: Workers, tmp_path: Path) -> None:
@@ -106,6 +115,30 @@ def test_numbers_are_counted_and_a_crash_is_told(monkeypatch: pytest.MonkeyPatch
     assert "| process | 0 | 0 | 0 | 0 | 2 |" in planted_errors.summary(rows, "place")
 
 
+def test_the_pass_of_an_error_is_told() -> None:
+    calls: list[Any] = [
+        ("kernel", "compute", ("quantile survey", 0), None, 3),
+        ("merge", "client", None, "histogram", 0),
+        ("written file", "compute", (((0, 4), (0, 5)),), None, 0),
+        ("reader", "check", None, ("0.npy", 128, 40), 0),
+    ]
+    assert list(map(pass_of, calls)) == ["quantile survey", "histogram", "", ""]
+    rows = [{"in_pass": "a", "outcome": "caught"}, {"in_pass": "", "outcome": "missed"}, {"outcome": "unclear"}]
+    assert planted_errors.by_pass(rows)["a"]["caught"] == 1 and len(planted_errors.by_pass(rows)) == 1
+
+
+def test_scenarios_of_some_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other numbers are skipped, so that each keeps its scenario."""
+    code = "import sys; print('{\"trial\": ' + str(sys.argv.index('--job')) + ', \"job\": \"' + sys.argv[-1] + '\"}')"
+    run = planted_errors.subprocess.Popen
+    monkeypatch.setattr(
+        planted_errors.subprocess, "Popen",
+        lambda words, **options: run([sys.executable, "-c", code, *words[3:]], **options),
+    )  # fmt: skip
+    (row,) = planted_errors.outcomes(0, 14, 1, "cpu", float("inf"), ("rows",))
+    assert row["job"] == "rows" and scenario(JOBS.index("rows") + len(JOBS)).job == "rows"
+
+
 MERGES: list[bool] = []  # of each sum in the client, the next last, whether it is wrong
 
 
@@ -128,6 +161,59 @@ def test_a_wrong_merge_of_partials_is_caught(tmp_path: Path, which: int) -> None
     workflow = replace(HISTOGRAM, combine=moving)
     with pytest.raises(VerificationError, match="differs between two orders of adding them up: bin 0"):
         run(workflow, options, open_source((str(tmp_path / "a.bin"),)), Settings(verify="full", chunk_bytes=40_000))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize(("name", "where"), [("resolved", -3), ("resolved", 1), ("finalized", -3)])
+@pytest.mark.usefixtures("shared")
+def test_a_sum_that_changes_before_it_is_used_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: int, chunks: int
+) -> None:
+    """After the two sums were compared: the moments that bins depend on, the code of their dtype, or the counts."""
+    real = getattr(Job, name)
+
+    def late(self: Job, total: Any) -> Any:
+        total[where] += 1
+        return real(self, total)
+
+    monkeypatch.setattr(Job, name, late)
+    np.arange(4000, dtype=np.float32).tofile(tmp_path / "a.bin")
+    options = HistogramOptions(bins="scott", range="auto")
+    source = open_source((str(tmp_path / "a.bin"),), "float32")
+    with pytest.raises(VerificationError, match=r"the sum of all chunks (differs|is wrong)"):
+        run(HISTOGRAM, options, source, Settings(verify="full", chunk_bytes=-(-16_000 // chunks)))
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("seed", range(3))
+def test_compare_reports_every_planted_difference(tmp_path: Path, kind: str, seed: int) -> None:
+    """How many samples differ, and the first of them."""
+    right = np.random.default_rng(seed).normal(size=(60, 70)).astype([np.float32, np.float64, np.float16][seed])
+    wrong = right.copy()
+    Fault(kind, np.random.default_rng(seed)).spoil_array(wrong)
+    differ = np.flatnonzero((right.view(f"u{right.itemsize}") != wrong.view(f"u{right.itemsize}")).reshape(-1))
+    for name, array in (("right", right), ("wrong", wrong)):
+        np.save(tmp_path / f"{name}.npy", array)
+    a, b = (open_source((str(tmp_path / f"{name}.npy"),)) for name in ("right", "wrong"))
+    found = compare(a, b, as_values=False)
+    assert len(differ) and not found.equal and found.difference.differing == len(differ)
+    assert found.difference.first == differ[0]
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_sum_that_cannot_be_read_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first number of such a partial says where counts begin."""
+    real = Job.finalized
+
+    def late(self: Job, total: Any) -> Any:
+        total[...] = 0
+        return real(self, total)
+
+    monkeypatch.setattr(Job, "finalized", late)
+    np.arange(4000, dtype=np.float32).tofile(tmp_path / "a.bin")
+    source = open_source((str(tmp_path / "a.bin"),), "float32")
+    with pytest.raises(VerificationError, match="the sum of all chunks is wrong: expected one that can be read"):
+        run(REDUCE, ReduceOptions("median,sum"), source, Settings(verify="full", chunk_bytes=8000))
 
 
 # --- outside of the promise, as docs/verification.md says -------------------------------------------------------------
@@ -204,5 +290,7 @@ def alone(work: Any) -> Any:
 def test_errors_in_runs_on_a_gpu(job: str, gpu_workers: Workers, tmp_path: Path) -> None:
     trials = Trials(gpu_workers, tmp_path)
     with trials.installed():
-        outcomes = list(trials.of_scenario(JOBS.index(job) + 6, 3))
+        outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))
     assert {outcome.job for outcome in outcomes} == {job} and len(outcomes) >= 3
+    reached = {call[0] for call, _ in INJECTOR.calls}  # a function that has moved would be missing without a word
+    assert {patches.KERNEL, OWN_PLACES.get(job, patches.TASK)} <= reached

@@ -41,7 +41,7 @@ class Held:
     def dtype(self) -> np.dtype[Any]:
         return self.array.dtype
 
-    def read(self, indices: range) -> NDArray[Any]:
+    def read(self, indices: range, checks: bool = False) -> NDArray[Any]:
         return self.array[indices.start : indices.stop : indices.step]
 
 

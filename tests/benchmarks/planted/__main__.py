@@ -1,6 +1,6 @@
 """Plants errors in some scenarios, in this process, and prints what became of each as a line of JSON.
 
-python -m tests.benchmarks.planted FIRST LAST TRIALS DEVICE [--job NAME] [--only TRIAL]
+python -m tests.benchmarks.planted FIRST LAST TRIALS DEVICE [--job NAME ...] [--only TRIAL]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict
 
 import pipeline.cluster.placement
 from pipeline.cluster.placement import Placement
+from tests.benchmarks.planted.jobs import JOBS, job_of
 from tests.benchmarks.planted.limits import own_folder
 from tests.benchmarks.planted.trials import Trials
 
@@ -23,7 +24,7 @@ def main() -> None:
     for name in ("first", "last", "trials"):
         parser.add_argument(name, type=int)
     parser.add_argument("device", choices=("cpu", "gpu"))
-    parser.add_argument("--job")
+    parser.add_argument("--job", nargs="+", choices=JOBS, metavar="NAME", help="scenarios of these jobs, among others")
     parser.add_argument("--only", type=int)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -33,8 +34,10 @@ def main() -> None:
         trials = Trials(workers, folder)
         with trials.installed():
             for number in range(given.first, given.last):
+                if given.job and job_of(number) not in given.job:
+                    continue
                 print(json.dumps({"begins": number}), flush=True)
-                for outcome in trials.of_scenario(number, given.trials, given.job, given.only):
+                for outcome in trials.of_scenario(number, given.trials, given.only):
                     print(json.dumps(asdict(outcome)), flush=True)
 
 

@@ -16,10 +16,12 @@ import pipeline.storage.blocks
 import pipeline.storage.feed
 import pipeline.storage.output_array
 import pipeline.storage.output_file
+import pipeline.storage.view_reader
 from pipeline.storage.output_array import OutputFile
 from tests.benchmarks.planted.faults import BASIC, READ, Bytes, Fault, content
 from tests.benchmarks.planted.injector import CHECK, CLIENT, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import AFTER, READER, STRAY, WRITER, Patches, delivered
+from tests.benchmarks.planted.patches import AFTER, BESIDE_READER, READER, STRAY, WRITER, Patches, delivered
+from tests.benchmarks.planted.scenario import BESIDE
 
 _put_file, _write = OutputFile._put, OutputFile.write
 
@@ -29,6 +31,10 @@ _put_file, _write = OutputFile._put, OutputFile.write
 
 def _name(path: str) -> str:
     return "output" if path.endswith(".part") else os.path.basename(path)
+
+
+def _place(name: str) -> str:
+    return BESIDE_READER if name.startswith(BESIDE) else READER
 
 
 def _spoiled_read(fault: Fault, fd: int, data: Bytes, before: Bytes, again: Callable[[int], Any], most: int) -> None:
@@ -46,7 +52,7 @@ def reading(real: Any) -> Any:
 
     def fill(fd: int, block: memoryview, piece: Any, start: int) -> None:
         name, at = _name(piece.path), piece.offset + start
-        fault = INJECTOR.reached(READER, READ, (name, at, len(block)), (COMPUTE, CHECK))
+        fault = INJECTOR.reached(_place(name), READ, (name, at, len(block)), (COMPUTE, CHECK))
         data = np.frombuffer(block, np.uint8)
         before = data.copy() if fault else data
         real(fd, block, piece, start)
@@ -201,7 +207,7 @@ def finishing(real: Any) -> Any:
 
 def files(patches: Patches) -> None:
     """Have all jobs come through these places."""
-    for owner in (pipeline.storage.blocks, pipeline.storage.array_file):
+    for owner in (pipeline.storage.blocks, pipeline.storage.array_file, pipeline.storage.view_reader):
         patches.wrap(owner, "fill", reading)
     patches.wrap(pipeline.storage.feed, "_library", feeding)
     patches.wrap(pipeline.storage.array_file, "read_runs", reading_runs)

@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import kernels.digest.gpu
 import kernels.map.promotion
-import kernels.reduce.gpu
+import kernels.quantile.gpu
+import kernels.reduce.gpu_powers
 import kernels.stencil.gpu
 import pipeline.engine.aggregate_task
 import pipeline.engine.array_gpu
 import pipeline.gpu.loads
 import pipeline.gpu.pinned
+import workflows.by_rows
+import workflows.calibration
 import workflows.histogram
 import workflows.transpose
 from kernels.matmul.residue import ResidueProduct
@@ -130,7 +134,12 @@ def install_on_gpu(patches: Patches) -> None:
         patches.wrap(owner, name, make)
     patches.wrap(pipeline.gpu.pinned.Writer, "write", writing)
     patches.wrap(workflows.histogram, "histogram", result_of(KERNEL, COUNTS))
-    patches.wrap(kernels.reduce.gpu, "reduce_on_device", result_of(KERNEL, COUNTS))
+    patches.wrap(kernels.reduce.gpu_powers, "reduce_on_device_with_powers", result_of(KERNEL, COUNTS))
+    for name in ("count_cells_on_device", "count_around_on_device"):
+        patches.wrap(kernels.quantile.gpu, name, result_of(KERNEL, COUNTS))
+    patches.wrap(kernels.digest.gpu, "digest_on_device", result_of(KERNEL, BASIC))
+    patches.wrap(workflows.calibration, "histogram", result_of(KERNEL, COUNTS))
+    patches.wrap(workflows.by_rows, "_on_host", result_of(TO_HOST, COUNTS, lambda host, *_: next(iter(host.values()))))
     patches.wrap(kernels.map.promotion, "elementwise", result_of(KERNEL, BASIC))
     for name in ("box", "weighted"):
         patches.wrap(kernels.stencil.gpu, name, result_of(KERNEL, BASIC))

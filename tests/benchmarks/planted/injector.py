@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.planted.faults import STALE, Fault, content
+from tests.benchmarks.planted.faults import CHANGES, STALE, Fault, content
 
 # Where in a run: the place, who comes through, the task of theirs, what they handle, and how often they did before.
 Call = tuple[str, str, Any, Any, int]
@@ -104,13 +104,19 @@ class Injector:
         """Whether the planned error needs what a buffer held before."""
         return self._target is not None and self._planned is not None and self._planned.kind in STALE
 
-    def note(self, place: str, kinds: Sequence[str], array: Any, roles: Sequence[str] = (COMPUTE,)) -> None:
-        """A place has made an array, on the host or a device; changes it if the error happens there."""
+    def note(self, place: str, kinds: Sequence[str], array: Any, roles: Sequence[str] = (COMPUTE,)) -> Fault | None:
+        """A place has made an array, on the host or a device; changes it if the error happens there.
+
+        Returns
+        -------
+        The error that happens there, if it does now; it has not changed anything if it is of a kind of its own.
+        """
         fault, before = self.reached(place, kinds, None, roles), self.held.get(place)
         if self.remembers and fault is None:
             self.held[place] = content(array)
-        if fault:
+        if fault and fault.kind in CHANGES:
             fault.spoil_array(array, before)
+        return fault
 
     def reached(
         self, place: str, kinds: Sequence[str], what: Any = None, roles: Sequence[str] = (COMPUTE,)

@@ -1,103 +1,35 @@
-"""Small jobs on ordinary and hard data, each from a number, with the right result by NumPy and fractions."""
+"""The jobs of the scenarios, each from a number, with the right result by NumPy and fractions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.map.gpu import OPERATIONS as MAPS
 from tests.benchmarks.planted import right
+from tests.benchmarks.planted.sample_jobs import SAMPLE_MAKERS
+from tests.benchmarks.planted.scenario import (
+    FLOATS,
+    INTEGERS,
+    KINDS,
+    Random,
+    Scenario,
+    array_job,
+    numbers,
+    sample_count,
+    streamed,
+)
 from workflows.reduce import OPERATIONS as REDUCTIONS
 
-JOBS = ("histogram", "reduce", "matmul", "transpose", "stencil", "map")
-INTEGERS, FLOATS = ("int8", "uint8", "int16", "uint16", "int32", "int64"), ("float16", "float32", "float64")
-KINDS = ("ordinary", "ordinary", "hard", "few", "sorted")
 BOUNDARIES = ("zero", "nearest", "reflect", "wrap", "valid")
-BLOCK_BYTES = 2**15
-
-Array = NDArray[Any]
-Random = np.random.Generator
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A job on its inputs.
-
-    Attributes
-    ----------
-    job
-    inputs
-    options
-        Of the job.
-    is_right
-        (result, or the array that was written) -> whether it is the right one.
-    chunk_bytes
-    fortran, swapped
-        Whether the files are in Fortran order, or have the other byte order.
-    mappable
-        Whether the file system allocates space for the output.
-    """
-
-    job: str
-    inputs: tuple[Array, ...]
-    options: dict[str, Any]
-    is_right: Callable[[Any], bool]
-    chunk_bytes: int
-    fortran: bool = False
-    swapped: bool = False
-    mappable: bool = True
-    names: list[str] = field(default_factory=list)
-
-    def write(self, folder: Path) -> list[str]:
-        """Paths of the input files."""
-        for number, array in enumerate(self.inputs):
-            array = array.astype(array.dtype.newbyteorder()) if self.swapped else array
-            np.save(folder / f"{number}.npy", np.asfortranarray(array) if self.fortran else array)
-            self.names.append(str(folder / f"{number}.npy"))
-        return self.names
-
-    @property
-    def dtype(self) -> str:
-        """Of the first input."""
-        return self.inputs[0].dtype.name
-
-
-@np.errstate(all="ignore")
-def numbers(random: Random, dtype: str, size: Any, kind: str, most: float = 1000.0) -> Array:
-    """Samples of a dtype: of magnitudes up to about `most`; hard ones are extreme, special or of any bits."""
-    kinds = np.dtype(dtype)
-    count = int(np.prod(size))
-    if kinds.kind == "f":
-        values = (random.standard_normal(count) * most / 4).astype(dtype)
-        if kind == "hard":
-            special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, np.finfo(dtype).tiny, np.finfo(dtype).max], dtype)
-            some = random.choice(count, max(1, count // 500))
-            values[some] = random.choice(special[random.integers(0, 7, 3)], len(some))
-            wide = random.choice(count, count // 3)
-            scaled = values[wide].astype(np.float64) * 2.0 ** random.integers(-12, 5, len(wide))
-            values[wide] = scaled.astype(dtype)
-    else:
-        limits = np.iinfo(dtype)
-        low, high = max(limits.min, int(-most)), min(limits.max, int(most))
-        values = random.integers(low, high, count, endpoint=True).astype(dtype)
-        if kind == "hard":
-            some = random.choice(count, max(1, count // 100))
-            values[some] = random.choice(np.array([low, high, 0], dtype), len(some))
-    if kind == "few":
-        values = random.choice(values[:5], count)
-    elif kind == "sorted":
-        values = np.sort(values)
-    return values.reshape(size)
 
 
 def _histogram(random: Random) -> Scenario:
     dtype, kind = str(random.choice([*INTEGERS, "uint32", *FLOATS[1:]])), str(random.choice(KINDS))
-    samples = numbers(random, dtype, _samples(random), kind)
+    samples = numbers(random, dtype, sample_count(random), kind)
     bins = int(random.integers(1, 200))
     options: dict[str, Any] = {"bins": bins, "range": (-500.0, 400.0)}
     how = random.integers(4)
@@ -109,25 +41,15 @@ def _histogram(random: Random) -> Scenario:
             options = {"bins": bins, "range": (0.0, 1024.0)}
     elif how == 2:
         options["range"] = (0.0, float(bins * 2 ** random.integers(4)))
-    return _streamed("histogram", samples, options, random, lambda got: right.histogram(samples, options, got))
+    return streamed("histogram", (samples,), options, random, lambda got: right.histogram(samples, options, got))
 
 
 def _reduce(random: Random) -> Scenario:
     dtype, kind = str(random.choice([*INTEGERS, "uint64", *FLOATS])), str(random.choice(KINDS))
-    samples = numbers(random, dtype, _samples(random), kind, 1e5)
+    samples = numbers(random, dtype, sample_count(random), kind, 1e5)
     chosen = random.choice(list(REDUCTIONS), int(random.integers(1, 7)), replace=False)
     options = {"op": ",".join(map(str, chosen)), "nan": str(random.choice(["propagate", "omit"]))}
-    return _streamed("reduce", samples, options, random, lambda got: right.reduction(samples, options, got))
-
-
-def _samples(random: Random) -> int:
-    return int(2 ** random.uniform(14.3, 16.5))
-
-
-def _streamed(job: str, samples: Array, options: dict[str, Any], random: Random, is_right: Any) -> Scenario:
-    itemsize = samples.dtype.itemsize
-    chunk = -(-samples.nbytes // int(random.integers(2, 6))) // itemsize * itemsize
-    return Scenario(job, (samples,), options, is_right, chunk, swapped=bool(random.integers(5) == 0))
+    return streamed("reduce", (samples,), options, random, lambda got: right.reduction(samples, options, got))
 
 
 def _map(random: Random) -> Scenario:
@@ -140,7 +62,7 @@ def _map(random: Random) -> Scenario:
     if random.integers(4) == 0:
         inputs = (*inputs[:-1], inputs[-1][:1])  # broadcast
     options = {"operation": operation.replace("_", "-")}
-    return _array("map", inputs, options, random, lambda got: right.mapped(inputs, operation, got))
+    return array_job("map", inputs, options, random, lambda got: right.mapped(inputs, operation, got))
 
 
 def _transpose(random: Random) -> Scenario:
@@ -152,7 +74,7 @@ def _transpose(random: Random) -> Scenario:
         array = numbers(random, "float64", (*shape, 2), kind).view("complex128")[..., 0]
     else:
         array = numbers(random, dtype, shape, kind)
-    scenario = _array("transpose", (array,), {}, random, lambda got: False)
+    scenario = array_job("transpose", (array,), {}, random, lambda got: False)
     order = array.dtype.newbyteorder() if scenario.swapped else array.dtype  # every bit of the file is kept
     expected = np.ascontiguousarray(array.T).astype(order)
     return replace(scenario, is_right=lambda got: right.same(expected, got))
@@ -169,7 +91,7 @@ def _stencil(random: Random) -> Scenario:
     options["axis"] = int(random.integers(len(shape)))
     if random.integers(4) == 0:
         options["weights"] = random.standard_normal(2 * radius + 1).astype(random.choice(["float32", "float64"]))
-    return _array("stencil", (array,), options, random, lambda got: right.windows(array, options, got))
+    return array_job("stencil", (array,), options, random, lambda got: right.windows(array, options, got))
 
 
 def _matmul(random: Random) -> Scenario:
@@ -184,27 +106,21 @@ def _matmul(random: Random) -> Scenario:
     most = 1000.0 if np.dtype(dtype).kind != "f" else 16.0
     inputs = tuple(numbers(random, dtype, shape, kind, most) for shape in shapes)
     written = shapes[0][:-1] + shapes[1][-1:]
-    return _array("matmul", inputs, {}, random, lambda got: right.product(*inputs, got), 8 * int(np.prod(written)))
-
-
-def _array(
-    job: str, inputs: tuple[Array, ...], options: dict[str, Any], random: Random, is_right: Callable[[Any], bool],
-    written: int | None = None,
-) -> Scenario:  # fmt: skip
-    read = sum(array.nbytes for array in inputs)
-    nbytes = read + (read if written is None else written)
-    chunk = max(1, nbytes // int(random.integers(2, 6)))
-    fortran, swapped, mappable = (bool(random.integers(share) == 0) for share in (6, 6, 4))
-    inputs = tuple(map(np.ascontiguousarray, inputs))
-    return Scenario(job, inputs, options, is_right, chunk, fortran, swapped, not mappable)
+    return array_job("matmul", inputs, {}, random, lambda got: right.product(*inputs, got), 8 * int(np.prod(written)))
 
 
 MAKERS: dict[str, Callable[[Random], Scenario]] = {
     "histogram": _histogram, "reduce": _reduce, "matmul": _matmul, "transpose": _transpose, "stencil": _stencil,
-    "map": _map,
+    "map": _map, **SAMPLE_MAKERS,
 }  # fmt: skip
+JOBS = tuple(MAKERS)
 
 
-def scenario(number: int, job: str | None = None) -> Scenario:
-    """The scenario of a number; the jobs take turns."""
-    return MAKERS[job or JOBS[number % len(JOBS)]](np.random.default_rng([number, 1]))
+def job_of(number: int) -> str:
+    """The job of a scenario; the jobs take turns."""
+    return JOBS[number % len(JOBS)]
+
+
+def scenario(number: int) -> Scenario:
+    """The scenario of a number."""
+    return MAKERS[job_of(number)](np.random.default_rng([number, 1]))

@@ -9,12 +9,14 @@ from typing import Any
 from tests.benchmarks.planted.injector import COMPUTE, INJECTOR
 
 READER, KERNEL, PARTIAL, MERGED = "reader", "kernel", "partial", "merge"
+BESIDE_READER, KEPT, CALIBRATED = "reader of a mask", "kept samples", "calibration"
+ROWS, POSITION, SUM = "rows", "position", "sum of a pass"
 WRITER, WRITTEN, TASK, SURVEY = "writer", "written file", "task", "survey"
 # Outside of what is promised.
 DELIVERED, AFTER, STRAY = "reader of both", "file after its check", "writer, beside its region"
 OUTSIDE = (DELIVERED, AFTER, STRAY)
-NO_ROLE = (WRITTEN, TASK, PARTIAL, KERNEL, WRITER, SURVEY, "host to device", "device to host", "planes on the device",
-           "pinned writer", *OUTSIDE)  # fmt: skip
+NO_ROLE = (WRITTEN, TASK, PARTIAL, KERNEL, WRITER, SURVEY, KEPT, CALIBRATED, ROWS, SUM, "host to device",
+           "device to host", "planes on the device", "pinned writer", *OUTSIDE)  # fmt: skip
 
 
 class Patches:

@@ -1,4 +1,4 @@
-"""Places for errors inside of a job: kernels on the CPU, tasks, partials, merges."""
+"""Places for errors inside of a job: kernels on the CPU, tasks, partials."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.cpu_narrow import NarrowCpuProduct
 from pipeline.engine.aggregate_task import compute_chunks as real_compute_chunks
 from pipeline.engine.array_task import compute_regions as real_compute_regions
-from tests.benchmarks.planted.faults import BASIC, COUNTS, MERGE, STORED, content
+from tests.benchmarks.planted.faults import BASIC, COUNTS, STORED, content
 from tests.benchmarks.planted.file_places import files, spoil_file
-from tests.benchmarks.planted.injector import CHECK, CLIENT, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import KERNEL, MERGED, PARTIAL, SURVEY, TASK, WRITTEN, Patches, result_of
-from workflows.histogram import FINITE_RANGE, HISTOGRAM
+from tests.benchmarks.planted.injector import INJECTOR
+from tests.benchmarks.planted.patches import KERNEL, PARTIAL, SURVEY, TASK, WRITTEN, Patches, result_of
+from tests.benchmarks.planted.sample_places import samples
 from workflows.matmul import MATMUL
-from workflows.reduce import REDUCE
 
-_combine = {workflow.name: workflow.combine for workflow in (HISTOGRAM, FINITE_RANGE, REDUCE)}
 _check = MATMUL.check
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
@@ -55,7 +53,7 @@ def kernels_on_cpu(patches: Patches) -> None:
     patches.wrap(kernels.histogram.finite_range, "finite_range", result_of(SURVEY, BASIC))
 
 
-# --- partials and merges ----------------------------------------------------------------------------------------------
+# --- partials ---------------------------------------------------------------------------------------------------------
 
 
 def compute_chunks(pass_: Any, chunks: Any) -> Any:
@@ -75,9 +73,10 @@ def compute_chunks(pass_: Any, chunks: Any) -> Any:
         if fault and fault.kind == "bit of the pickle":
             return _one_bit(results, fault.random)
         if INJECTOR.remembers:
-            INJECTOR.held[PARTIAL] = content(results[0].partials[0])
-        if fault:  # a partial that is checked as a whole travels once
-            fault.spoil_array(results[0].partials[0], before)
+            INJECTOR.held[PARTIAL] = content(results[0].partials[0][0])
+        if fault:
+            parts = results[0].partials
+            fault.spoil_array(parts[fault.random.integers(len(parts))][0], before)
     return results
 
 
@@ -85,37 +84,6 @@ def _one_bit(results: Any, random: np.random.Generator) -> Any:
     data = bytearray(dumps(results))
     data[random.integers(len(data))] ^= 1 << random.integers(8)
     return loads(bytes(data))
-
-
-def _merged(name: str, a: Any, b: Any) -> Any:
-    combine = _combine[name]
-    fault = INJECTOR.reached(MERGED, MERGE, name, (COMPUTE, CHECK, CLIENT))
-    if fault is None:
-        return combine(a, b)
-    if fault.kind == "lost operand":
-        return a if fault.random.integers(2) else b
-    if fault.kind == "operand twice":
-        return combine(combine(a, b), b)
-    if fault.kind == "wrong operand":
-        return combine(a, a)
-    before, total = content(a), combine(a, b)
-    fault.spoil_array(total, before)
-    return total
-
-
-def merge_histogram(a: Any, b: Any) -> Any:
-    """`HISTOGRAM.combine`; by this name it is pickled."""
-    return _merged(HISTOGRAM.name, a, b)
-
-
-def merge_range(a: Any, b: Any) -> Any:
-    """`FINITE_RANGE.combine`."""
-    return _merged(FINITE_RANGE.name, a, b)
-
-
-def merge_reduce(a: Any, b: Any) -> Any:
-    """`REDUCE.combine`."""
-    return _merged(REDUCE.name, a, b)
 
 
 def check_matmul(read: Any, elements: Any, region: Any, *others: Any) -> Any:
@@ -156,7 +124,6 @@ def install() -> Patches:
     kernels_on_cpu(patches)
     patches.set(pipeline.engine.aggregate, "compute_chunks", compute_chunks)
     patches.set(pipeline.engine.array_regions, "compute_regions", compute_regions)
-    for workflow, merge in ((HISTOGRAM, merge_histogram), (FINITE_RANGE, merge_range), (REDUCE, merge_reduce)):
-        patches.set(workflow, "combine", merge)
+    samples(patches)
     patches.set(MATMUL, "check", check_matmul)
     return patches

@@ -29,16 +29,7 @@ def same(expected: Array, got: Any) -> bool:
 
 def histogram(samples: Array, options: dict[str, Any], got: Any) -> bool:
     """Counts, edges and what lies outside."""
-    values = samples.astype(np.float64)
-    if options.get("edges") is not None:
-        edges = np.asarray(options["edges"], np.float64)
-    elif options["range"] == "auto":
-        finite = values[np.isfinite(values)]
-        low, high = float(finite.min()), float(finite.max())
-        half = max(0.5, abs(low) * 2.0**-30) if low == high else 0.0
-        edges = np.linspace(low - half, high + half, options["bins"] + 1)
-    else:
-        edges = np.linspace(*options["range"], options["bins"] + 1)
+    values, edges = samples.astype(np.float64), edges_of(samples, options)
     numbers = values[~np.isnan(values)]
     inside = numbers[(numbers >= edges[0]) & (numbers <= edges[-1])]
     bins = np.minimum(np.searchsorted(edges, inside, "right") - 1, len(edges) - 2)
@@ -51,17 +42,33 @@ def histogram(samples: Array, options: dict[str, Any], got: Any) -> bool:
     )
 
 
+def edges_of(samples: Array, options: dict[str, Any]) -> Array:
+    """Edges of the bins."""
+    if options.get("edges") is not None:
+        return np.asarray(options["edges"], np.float64)
+    if options["range"] != "auto":
+        return np.linspace(*options["range"], options["bins"] + 1)
+    values = samples.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    low, high = float(finite.min()), float(finite.max())
+    half = max(0.5, abs(low) * 2.0**-30) if low == high else 0.0
+    return np.linspace(low - half, high + half, options["bins"] + 1)
+
+
 def reduction(samples: Array, options: dict[str, Any], got: Any) -> bool:
     """Every value, and the number of samples and of NaN."""
-    facts = _Facts(samples, options["nan"] == "omit")
+    facts = Facts(samples, options["nan"] == "omit")
     names = options["op"].split(",")
     if list(got.values) != names or (got.samples, got.nan) != (len(samples), int(facts.nan.sum())):
         return False
     return all(facts.agree(name, got.values[name]) for name in names)
 
 
-class _Facts:
-    def __init__(self, samples: Array, omit: bool) -> None:
+class Facts:
+    """What there is to know of samples; `places` are their indices."""
+
+    def __init__(self, samples: Array, omit: bool, places: Array | None = None) -> None:
+        self.places = np.arange(len(samples)) if places is None else places
         self.samples, self.floats = samples, samples.dtype.kind == "f"
         self.nan = np.isnan(samples) if self.floats else np.zeros(len(samples), np.bool_)
         self.spoilt = bool(self.nan.any()) and not omit
@@ -86,7 +93,7 @@ class _Facts:
             return self._standardized(name, got)
         variance = (self.squares - self.sum**2 / self.count) / self.count
         exact = {"sum": self.sum, "mean": self.sum / self.count, "norm": self.squares}.get(name, variance)
-        return is_root(exact, got) if name in ("norm", "std") else _quotient(exact) == got
+        return is_root(exact, got) if name in ("norm", "std") else quotient(exact) == got
 
     def _infinite(self, name: str) -> float:
         if name == "norm":
@@ -102,18 +109,18 @@ class _Facts:
         if not second:
             return got != got
         if name == "kurtosis":
-            return _quotient(fourth / second**2 - 3) == got
+            return quotient(fourth / second**2 - 3) == got
         return (got < 0) == (third < 0) and is_root(third**2 / second**3, abs(got))
 
     def _extreme(self, name: str) -> Any:
         if self.spoilt:
-            return int(self.nan.argmax()) if name.startswith("arg") else math.nan
+            return int(self.places[self.nan.argmax()]) if name.startswith("arg") else math.nan
         places = np.flatnonzero(~self.nan)
         if not len(places):
             return None if name.startswith("arg") else math.nan
         find = np.argmin if name.endswith("min") else np.argmax
         at = int(places[find(self.samples[places])])
-        return at if name.startswith("arg") else self.samples[at].item()
+        return int(self.places[at]) if name.startswith("arg") else self.samples[at].item()
 
 
 def _exact_sums(values: Array) -> list[Fraction]:
@@ -130,7 +137,8 @@ def _exact_sums(values: Array) -> list[Fraction]:
     return sums
 
 
-def _quotient(exact: Fraction) -> float:
+def quotient(exact: Fraction) -> float:
+    """A fraction, rounded once."""
     try:
         return exact.numerator / exact.denominator
     except OverflowError:
@@ -195,7 +203,7 @@ def _float_sum(window: list[float]) -> float:
     try:
         return math.fsum(window) + 0.0
     except OverflowError:
-        return _quotient(sum(map(Fraction, window), Fraction(0)))
+        return quotient(sum(map(Fraction, window), Fraction(0)))
 
 
 def product(a: Array, b: Array, got: Any) -> bool:

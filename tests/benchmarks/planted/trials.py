@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter, sleep
 from types import SimpleNamespace
@@ -15,18 +15,23 @@ from typing import Any
 
 import numpy as np
 
+import kernels.quantile.cells
+import kernels.quantile.deviation
 import pipeline
 import pipeline.engine.aggregate
 import pipeline.engine.run_loop
 import pipeline.storage.blocks
 import pipeline.storage.output_file
 from pipeline.cluster.workers import Workers
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, VerificationError
 from tests.benchmarks.planted import places
 from tests.benchmarks.planted.injector import INJECTOR, Call
-from tests.benchmarks.planted.jobs import BLOCK_BYTES, scenario
+from tests.benchmarks.planted.jobs import scenario
 from tests.benchmarks.planted.limits import time_limit
 from tests.benchmarks.planted.patches import AFTER, DELIVERED, NO_ROLE, OUTSIDE, STRAY
+from tests.benchmarks.planted.scenario import BLOCK_BYTES, GATHERED, Written
+from workflows.rows_result import RowsResult
+from workflows.selection_result import SelectedResult
 
 CAUGHT, HARMLESS, ADMITTED, MISSED, UNCLEAR = "caught", "harmless", "admitted", "missed", "unclear"
 NOT_REACHED = "not reached"  # the run ended, or went another way, before the error could happen
@@ -51,6 +56,8 @@ class Outcome:
     Attributes
     ----------
     job, dtype, place, kind
+    in_pass
+        The pass over the samples in which it happened, where that is known.
     outcome
         One of those above.
     detail
@@ -65,6 +72,7 @@ class Outcome:
     kind: str
     outcome: str
     detail: str
+    in_pass: str = ""
 
 
 class Trials:
@@ -93,6 +101,8 @@ class Trials:
         patches.set(pipeline.engine.run_loop, "secrets", SimpleNamespace(randbits=lambda bits: self.seed))
         patches.set(pipeline.storage.blocks, "BLOCK_BYTES", BLOCK_BYTES)
         patches.set(pipeline.engine.aggregate, "BLOCK_BYTES", BLOCK_BYTES)
+        for module in (kernels.quantile.cells, kernels.quantile.deviation):
+            patches.set(module, "MOST_GATHERED", GATHERED)
         patches.set(pipeline.storage.output_file, "_allocated", self._allocated)
         self._really_allocated = patches.before(pipeline.storage.output_file, "_allocated")
         try:
@@ -103,17 +113,19 @@ class Trials:
     def _allocated(self, *arguments: Any) -> bool:
         return bool(self._really_allocated(*arguments)) and self.mappable
 
-    def of_scenario(self, number: int, trials: int, job: str | None = None, only: int | None = None) -> Any:
+    def of_scenario(self, number: int, trials: int, only: int | None = None) -> Any:
         """Outcomes of so many errors in one scenario, one after another; of a single one, if `only` is given."""
-        self.seed, self.given = number, scenario(number, job)
+        self.seed, self.given = number, scenario(number)
         self.mappable = self.given.mappable
         INJECTOR.itemsize, INJECTOR.items = self.given.inputs[0].itemsize, []
         self.inputs = self.folder / "in"
         self.inputs.mkdir()
         try:
-            paths = self.given.write(self.inputs)
+            written = self.given.write(self.inputs)
             with INJECTOR.recording():
-                right = self._run(paths)
+                right = self._run(written)
+            if isinstance(right, Failed) and right.kind != VerificationError.__name__:
+                raise RuntimeError(f"a run without an error failed: {right}")  # its cluster may be broken
             if isinstance(right, Failed) or not self.given.is_right(self._value(right)):
                 detail = repr(right) if isinstance(right, Failed) else "wrong without an error"
                 yield self._outcome(number, -1, "none", "none", MISSED, detail)
@@ -121,27 +133,27 @@ class Trials:
             calls = INJECTOR.calls
             for trial in range(trials):
                 if only in (None, trial):
-                    yield self._trial(number, trial, paths, right, calls)
+                    yield self._trial(number, trial, written, right, calls)
             random = np.random.default_rng([number, 9])
             if only is None and random.random() < OUTSIDE_SHARE:
-                yield self._outside(number, paths, right, calls, random)
+                yield self._outside(number, written, right, calls, random)
         finally:
             shutil.rmtree(self.inputs)
 
-    def _trial(self, number: int, trial: int, paths: list[str], right: Any, calls: list[Any]) -> Outcome:
+    def _trial(self, number: int, trial: int, written: Written, right: Any, calls: list[Any]) -> Outcome:
         """Plant an error; once more elsewhere if the run does not come through its call."""
         for attempt in range(5):
             random = np.random.default_rng([number, 2, trial, attempt])
             call, kind = self._chosen(calls, random)
             with INJECTOR.planting(call, kind, random):
-                got = self._run(paths)
+                got = self._run(written)
             if INJECTOR.fault is not None or isinstance(got, Failed):
                 break
         place = label(call)
         outcome, detail = (NOT_REACHED, "") if INJECTOR.fault is None else self._judged(got, right)
         if outcome in (MISSED, UNCLEAR):
             detail += f"; call {call}"
-        return self._outcome(number, trial, place, kind, outcome, detail)
+        return replace(self._outcome(number, trial, place, kind, outcome, detail), in_pass=pass_of(call))
 
     def _chosen(self, calls: list[tuple[Call, tuple[str, ...]]], random: np.random.Generator) -> tuple[Call, str]:
         """A call, each place being equally likely, and a kind of error."""
@@ -152,7 +164,7 @@ class Trials:
         return call, kinds[random.integers(len(kinds))]
 
     def _outside(
-        self, number: int, paths: list[str], right: Any, calls: list[Any], random: np.random.Generator
+        self, number: int, written: Written, right: Any, calls: list[Any], random: np.random.Generator
     ) -> Outcome:
         """What no check of this kind can see: a file that is always read wrongly, or changes after its check."""
         after = [(call, kinds[0]) for call, kinds in calls if call[0] in (AFTER, STRAY)]
@@ -160,15 +172,15 @@ class Trials:
         if after and random.integers(3):
             call, kind = after[random.integers(len(after))]
             with INJECTOR.planting(call, kind, random):
-                got = self._run(paths)
+                got = self._run(written)
             place = call[0]
         else:
-            path = paths[random.integers(len(paths))]
+            path = written.files[random.integers(len(written.files))]
             byte = int(random.integers(128, os.path.getsize(path)))
             INJECTOR.delivered = os.path.basename(path), byte, 1 << int(random.integers(8))
             try:
                 with INJECTOR.planting(("", "", None, None, 0), "single bit", random):
-                    got = self._run(paths)
+                    got = self._run(written)
             finally:
                 INJECTOR.delivered = None
             place = DELIVERED
@@ -177,19 +189,18 @@ class Trials:
     def _outcome(self, number: int, trial: int, place: str, kind: str, outcome: str, detail: str) -> Outcome:
         return Outcome(number, trial, self.given.job, self.given.dtype, place, kind, outcome, detail[:300])
 
-    def _run(self, paths: list[str]) -> Any:
+    def _run(self, written: Written) -> Any:
         """The result in a form that can be compared, or the exception."""
         given, target = self.given, self.folder / "out.npy"
         target.unlink(missing_ok=True)
-        keywords: dict[str, Any] = {"chunk_bytes": given.chunk_bytes, "verify": "full", **given.options}
-        writes = given.job in ("matmul", "transpose", "stencil", "map")
-        if writes:
+        keywords: dict[str, Any] = {"chunk_bytes": given.chunk_bytes, "verify": "full", **written.options}
+        if given.writes:
             keywords["output"] = target
         INJECTOR.admitted.clear()
         try:
             with time_limit(SECONDS):
-                result = pipeline.run(given.job, *paths, device=self.workers.device, **keywords)
-            return target.read_bytes() if writes else result
+                result = pipeline.run(given.runs, *written.inputs, device=self.workers.device, **keywords)
+            return target.read_bytes() if given.writes else result
         except Exception as error:
             _let_go(error)
             return Failed(type(error).__name__, str(error), isinstance(error, PipelineError))
@@ -230,7 +241,7 @@ class Trials:
         if isinstance(got, bytes):
             if got == right:
                 return HARMLESS, ""
-            if self.given.job == "matmul" and got[:128] == right[:128]:
+            if self.given.runs == "matmul" and got[:128] == right[:128]:
                 return self._product(got, right)
             return MISSED, "the file is another one"
         if repr_of(got) == repr_of(right):
@@ -263,6 +274,10 @@ def _let_go(error: BaseException | None) -> None:
 
 def repr_of(result: Any) -> str:
     """All bits of a result that is not an array; not its verdict, and not what it has computed for others."""
+    if isinstance(result, SelectedResult):
+        return f"{result.excluded} {repr_of(result.result)}"
+    if isinstance(result, RowsResult):
+        return f"{result.rows} {[repr_of(of_row) for of_row in result.results]}"
     values = ((own.name, getattr(result, own.name)) for own in fields(result) if own.compare)
     parts = {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in values}
     return repr(parts)
@@ -272,3 +287,10 @@ def label(call: Call) -> str:
     """The place of a call, and who came through it where several do."""
     place, role, *_ = call
     return place if place in NO_ROLE else f"{place}, {role}"
+
+
+def pass_of(call: Call) -> str:
+    """The pass over the samples in which a call was; empty where none has a name."""
+    items, what = call[2:4]
+    names = [what, *(items[:1] if isinstance(items, tuple) else ())]
+    return next((name for name in names if isinstance(name, str)), "")
