@@ -30,7 +30,7 @@ from pipeline.settings import Settings
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.sources import open_source
 from tests.benchmarks import planted_errors
-from tests.benchmarks.planted import patches, places
+from tests.benchmarks.planted import patches, places, sample_jobs
 from tests.benchmarks.planted.faults import CHANGES, STORED, Fault
 from tests.benchmarks.planted.injector import INJECTOR
 from tests.benchmarks.planted.jobs import JOBS, scenario
@@ -287,7 +287,11 @@ def alone(work: Any) -> Any:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("job", JOBS)
-def test_errors_in_runs_on_a_gpu(job: str, gpu_workers: Workers, tmp_path: Path) -> None:
+def test_errors_in_runs_on_a_gpu(
+    job: str, gpu_workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if job == "digest":  # the emulator takes a minute for more
+        monkeypatch.setattr(sample_jobs, "sample_count", lambda random: int(random.integers(9000, 10000)))
     trials = Trials(gpu_workers, tmp_path)
     with trials.installed():
         outcomes = list(trials.of_scenario(JOBS.index(job) + len(JOBS), 3))

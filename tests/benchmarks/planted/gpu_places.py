@@ -13,6 +13,7 @@ import kernels.digest.gpu
 import kernels.map.promotion
 import kernels.quantile.gpu
 import kernels.reduce.gpu_powers
+import kernels.select.gpu
 import kernels.stencil.gpu
 import pipeline.engine.aggregate_task
 import pipeline.engine.array_gpu
@@ -29,7 +30,7 @@ from kernels.matmul.tiles import Warpgroups, Warps
 from pipeline.gpu.transfer import Transfer
 from tests.benchmarks.planted.faults import BASIC, COUNTS, READ, Bytes, Fault
 from tests.benchmarks.planted.injector import CHECK, COMPUTE, INJECTOR
-from tests.benchmarks.planted.patches import KERNEL, Patches, delivered, result_of
+from tests.benchmarks.planted.patches import KEPT, KERNEL, Patches, delivered, result_of
 
 TO_DEVICE, TO_HOST, PLANES = "host to device", "device to host", "planes on the device"
 PINNED_WRITER = "pinned writer"
@@ -135,6 +136,10 @@ def install_on_gpu(patches: Patches) -> None:
     patches.wrap(pipeline.gpu.pinned.Writer, "write", writing)
     patches.wrap(workflows.histogram, "histogram", result_of(KERNEL, COUNTS))
     patches.wrap(kernels.reduce.gpu_powers, "reduce_on_device_with_powers", result_of(KERNEL, COUNTS))
+    some = result_of(KEPT, BASIC, lambda result, *_: result[1] if result[1].size else None)
+    patches.wrap(kernels.select.gpu, "launch", some)
+    for name in ("histogram_turns", "histogram_runs"):
+        patches.wrap(workflows.histogram, name, result_of(KERNEL, COUNTS))
     for name in ("count_cells_on_device", "count_around_on_device"):
         patches.wrap(kernels.quantile.gpu, name, result_of(KERNEL, COUNTS))
     patches.wrap(kernels.digest.gpu, "digest_on_device", result_of(KERNEL, BASIC))

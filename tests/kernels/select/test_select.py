@@ -234,3 +234,14 @@ def test_a_wrong_node_is_told() -> None:
         typed(parse("x + 300 < 5", ["x"]), {"x": np.dtype(np.int8)})
     with pytest.raises(KeyError):
         typed(Node("name", value="gone"), {})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_device_knows_what_no_size_is(dtype: str, cp: Any) -> None:
+    """NVIDIA's assembler holds |x| >= 0 to be true of NaN; the least integer has no opposite."""
+    x = hostile(dtype, 300, np.random.default_rng(0))
+    values = {"x": x, "i": np.arange(300), "c": np.zeros(300, np.int8), "m": np.ones(300, bool)}
+    for text in ("abs(x) >= 0", "abs(x) < 0", "abs(x) > -1", "abs(x) < 1", "abs(x) != -1", "-abs(x) <= 0"):
+        by = masks(text, values, cp)
+        assert not by or np.array_equal(by["device"], by["NumPy"]), text
