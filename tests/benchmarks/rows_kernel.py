@@ -6,7 +6,7 @@ python -m tests.benchmarks.rows_kernel OUT.json
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from kernels.histogram.rows import histogram_runs, histogram_turns
 from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
 from tests.benchmarks.distributions import COUNT, samples_of
+from tests.benchmarks.markdown import table
 from workflows.rows import Rows, split
 
 DISTRIBUTIONS = ("uniform", "gaussian", "constant", "half outside")
@@ -129,6 +130,22 @@ def _verified(case: RowsCase, got: Any, part: NDArray[Any], times: int, lines: N
     chosen = np.unique(np.linspace(0, len(got) - 1, CHECKED).astype(int))
     expected = [each * histogram_reference(of_part[row % len(of_part)], lines[row % len(lines)]) for row in chosen]
     return bool((np.array([got[int(row)].get() for row in chosen]) == expected).all())
+
+
+def described(figures: Mapping[str, Any]) -> str:
+    """A table: each case on its worst distribution, and how much longer one launch for each row takes."""
+    cases: dict[str, list[Mapping[str, Any]]] = {}
+    for row in figures["cases"]:
+        rows = f"segments of {row['number']:,}" if row["layout"] == "segments" else (
+            f"{row['number']} {'interleaved' if row['layout'] == 'turns' else 'planar'}")  # fmt: skip
+        edges = ", edges of their own" if row["each"] else ""
+        cases.setdefault(f"{row['dtype']}, {rows}, {row['bins']} bins{edges}", []).append(row)
+    lines = []
+    for name, rows in cases.items():
+        worst = min(row["share of read"] for row in rows)
+        ratios = [row["GB/s"]["ours"] / row["GB/s"]["row by row"] for row in rows if "row by row" in row["GB/s"]]
+        lines.append([name, f"{worst:.2f}", f"{min(ratios):.1f}" if ratios else ""])
+    return table(["", "share of the read", "row by row / one launch"], lines)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ python3 -m tests.benchmarks.select_kernel OUT.json
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from kernels.select.gpu import compact
 from kernels.select.typed import typed
 from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
+from tests.benchmarks.markdown import table
 from workflows.expression import parse
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.selection import INDEX, SAMPLE, Selection, selected
@@ -75,6 +76,14 @@ def measure(nbytes: int = 2**30, repeats: int = 10) -> dict[str, Any]:
             shares = {name: round(share, 3) for name, share in row["share of read"].items()}
             print(dtype, kept, shares, row["verified"], flush=True)
     return {"bytes": nbytes, "repeats": repeats, "where": WHERE, "cases": rows}
+
+
+def described(figures: Mapping[str, Any]) -> str:
+    """A table: shares of the read, by what is kept."""
+    names = [name for name in figures["cases"][0]["share of read"] if name != "read"]
+    lines = [[f"{row['dtype']}, {row['kept']} kept", *(f"{row['share of read'][name]:.2f}" for name in names)]
+             for row in figures["cases"]]  # fmt: skip
+    return table(["", *names], lines)
 
 
 if __name__ == "__main__":

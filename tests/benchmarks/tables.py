@@ -19,6 +19,8 @@ from tests.benchmarks import (
     formats,
     matmul_tables,
     planted_errors,
+    rows_kernel,
+    select_kernel,
     verified_rates,
 )
 from tests.benchmarks import question_kernels as question_rates
@@ -200,6 +202,16 @@ def of_question_kernels() -> str:
     return question_rates.described(read(f"question_kernels_{GPU}.json"))
 
 
+def of_rows() -> str:
+    """Histograms of rows in one launch."""
+    return rows_kernel.described(read(f"rows_kernel_{GPU}.json"))
+
+
+def of_selection() -> str:
+    """Copies of what a condition keeps, and histograms under a condition."""
+    return select_kernel.described(read(f"select_kernel_{GPU}.json"))
+
+
 def questions() -> str:
     """Whole commands that answer questions about one file, beside other libraries'."""
     path = RESULTS / f"questions_{CORES}.json"
@@ -225,7 +237,8 @@ def chaos() -> str:
 
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
-    DOCS / "performance.md": {"speed": speed, "questions": questions, "question kernels": of_question_kernels},
+    DOCS / "performance.md": {"speed": speed, "questions": questions, "question kernels": of_question_kernels,
+                              "rows kernel": of_rows, "select kernel": of_selection},
     DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
     DOCS / "studies.md": {"conclusions": conclusions},

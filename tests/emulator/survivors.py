@@ -16,6 +16,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "shifted", "half the width: below += less"): "a call has fewer than 2^32 samples",
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
+    ("histogram/locate.cuh", "searched", "(low + high) >> 1"): "either middle of an even number will do",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",
     ("common/windows.cuh", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
     ("histogram/rows.cu", "rows_in_runs", "bounds[middle] < at"): "a run that ends there is skipped",
@@ -210,7 +211,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/tile.cuh", "store", "first_nan != NONE"): "nothing is left of none, and no maximum is below that",
     ("reduce/tile.cuh", "store", "lane == 3"): "every lane has the same to say",
     ("select/compact.cuh", "look_back", "lane == 0"): "every lane has the same to say",
-    ("select/compact.cuh", "look_back", "lane != 0 (2)"): "every lane has the same to say",
     ("select/compact.cuh", "look_back", "lane == 0 (2)"): "every lane has the same to say",
     ("stencil/cpu.cpp", "largest", "a > b"): "shorter blocks",
     ("stencil/cpu.cpp", "block", "!(-800 < top && top <= 900)"):
