@@ -28,6 +28,17 @@ LANES, APART = 32, 16  # of a warp, and how many of them should count in banks o
 PACK_BYTES = 16  # of the widest load
 LEAST_THREADS = 64
 
+# One instance of each kernel and way to find a counter; there are more for other types and widths of a load.
+INSTANCES = tuple(
+    f"{kernel}, {locate}>"
+    for kernel in ("rows_in_turns<float, 4", "rows_in_runs<float")
+    for locate in ("Stepped<float>", "Searched<float, ByValue<float>, u16>")
+) + tuple(
+    f"{kernel}, {locate}>"
+    for kernel in ("rows_in_turns<int, 4", "rows_in_runs<int")
+    for locate in ("Shift<int, true>", "Linear<int>")
+)
+
 
 @dataclass(frozen=True)
 class OnDevice:
