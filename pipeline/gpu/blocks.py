@@ -244,9 +244,10 @@ def spare_bytes_within(limit: int) -> int:
 
 
 def release() -> None:
-    """Free the buffers, for a job that does not stream or has another block size."""
+    """Free the buffers and what is kept, for a job that does not stream or has another block size."""
     import cupy
 
+    resident.forget()
     memory.release_pool()
     if _ready:
         _ready.clear()

@@ -41,11 +41,9 @@ def keeping(run: str, place: Place, blocks: Iterator[Any]) -> Iterator[Any]:
 
 def forget() -> bool:
     """Free what is kept, if anything is."""
-    global _run
     with _lock:
         was = bool(_blocks)
         _blocks.clear()
-        _run = ""
     if was:
         import cupy
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from kernels.select.mask import kept
 from kernels.select.reference import kept_reference
 from kernels.select.tree import Node
 from kernels.select.typed import Typed, typed
+from pipeline.study.inspection import inspect
 from tests.cases.conditions import DTYPES, condition, hostile
 from tests.cases.sizes import ON_GPU
 from tests.emulator import device
@@ -152,6 +154,20 @@ def test_devices_compile_every_operation(architecture: str, tmp_path: Path) -> N
             file.write(EVALUATE.format(number=number, x=STORED[x], c=STORED[c]))
     _, cubin, log = nvrtc.compile_source(source, ["evaluate_0"], architecture)
     assert cubin and log == ""
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
+def test_devices_read_what_they_compare(architecture: str, tmp_path: Path) -> None:
+    """NVIDIA's assembler (13.0 and 13.5) makes a constant of what `abs.f32` is compared with here, also for NaN."""
+    require_compiler()
+    texts, source = ("abs(x) >= 0", "abs(x) < 0", "abs(x) != -1", "-abs(x) <= 0"), tmp_path / "sizes.cu"
+    dtypes = {"x": np.dtype(np.float32), "i": np.dtype(np.int64), "c": np.dtype(np.int8), "m": np.dtype(bool)}
+    with source.open("w") as file:
+        for number, text in enumerate(texts):
+            file.write(condition_text(typed(parse(text, ["x"], []), dtypes), dtypes, f"keep_{number}"))
+            file.write(EVALUATE.format(number=number, x="float", c="i8"))
+    for one in inspect(source, {text: f"evaluate_{number}" for number, text in enumerate(texts)}, architecture):
+        assert any(re.search(r"\bLDG\b", line) for line in one.listing), one.name
 
 
 def together(source: Path, instances: list[str]) -> Loaded:

@@ -70,6 +70,18 @@ def test_without_room_nothing_is_kept(gpu: Any, chunks: tuple[Chunk, ...], monke
     assert not resident.forget()
 
 
+@pytest.mark.parametrize(("free", "fits"), [(26_000, True), (25_999, False)])
+def test_a_quarter_of_the_memory_stays_free(gpu: Any, monkeypatch: pytest.MonkeyPatch, free: int, fits: bool) -> None:
+    monkeypatch.setattr(gpu.cuda.runtime, "memGetInfo", lambda: (free, 100_000))
+    assert resident._room(1000) == fits
+
+
+def test_a_job_that_does_not_stream_frees_it(gpu: Any, chunks: tuple[Chunk, ...]) -> None:
+    got("run", chunks[0])
+    blocks.release()
+    assert not got("run", chunks[0])[1]
+
+
 def test_a_chunk_that_was_not_read_to_its_end_is_not_kept(gpu: Any, chunks: tuple[Chunk, ...]) -> None:
     with closing(resident_blocks("run", chunks[0], Timeline(), 1000)) as some:
         next(some)
