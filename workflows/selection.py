@@ -169,7 +169,8 @@ def _compute(workflow: Aggregation[Options], selection: Selection, block: Any, o
     some, place = _kept(selection, block, indices)
     excluded = len(block) - len(some)
     if not len(some):
-        return _counted(excluded, array_module(block).asarray(_nothing(workflow, block.dtype, options)))
+        nothing = _nothing(workflow, block.dtype, options)  # where the partials of other blocks are
+        return _counted(excluded, nothing if workflow.relocate else array_module(block).asarray(nothing))
     of_kept = workflow.compute(some, options)
     if workflow.relocate is not None:
         host = of_kept if isinstance(of_kept, np.ndarray) else of_kept.get()

@@ -48,6 +48,16 @@ inline __device__ value<T> rounded(value<T> x) {
 // A value as one of dtype T, to which NumPy promotes it. To half precision that is only done with what it can hold.
 template <typename T, typename A> inline __device__ value<T> to(A x) { return value<T>(x); }
 
+// The last bits of a word. Not a conversion alone: NVIDIA's compiler would compute in 16 bits, and its assembler (13.0)
+// compares -x of the least number as if it were positive.
+template <typename T, typename Word>
+inline __device__ T wrapped(Word word) {
+#if ON_GPU
+    if constexpr (sizeof(T) == 2 && T(-1) < T(0)) asm("bfe.s32 %0, %1, 0, 16;" : "=r"(word) : "r"(word));
+#endif
+    return T(word);
+}
+
 #define ARITHMETIC(name, sign)                                            \
     template <typename T>                                                 \
     inline __device__ value<T> name(value<T> a, value<T> b) {             \
@@ -55,7 +65,7 @@ template <typename T, typename A> inline __device__ value<T> to(A x) { return va
             return rounded<T>(a sign b);                                  \
         } else {                                                          \
             using Word = typename Wrapping<sizeof(T)>::type;              \
-            return T(Word(a) sign Word(b));                               \
+            return wrapped<T>(Word(Word(a) sign Word(b)));                \
         }                                                                 \
     }
 ARITHMETIC(add, +)

@@ -50,7 +50,7 @@ class ChunkResult:
     partials
         For each of ``chunk.parts`` the partials of all jobs.
     digest
-        Their `digest_of` where they were computed.
+        `digest_of` them and the chunk, where they were computed.
     worker, device, unit
         Address of the worker; name of its GPU, or "cpu"; which one it is.
     timeline
@@ -70,9 +70,14 @@ class ChunkResult:
     reference: Reference | None = None
 
 
-def digest_of(partials: Sequence[Sequence[NDArray[Any]]]) -> bytes:
-    """SHA-256 of partials, with their dtypes and shapes."""
-    digest = hashlib.sha256()
+def digest_of(chunk: Chunk, partials: Sequence[Sequence[NDArray[Any]]]) -> bytes:
+    """SHA-256 of partials, with their dtypes and shapes, and of what says which chunk they are of.
+
+    Beside a GPU the task that computes a chunk also checks it, and would check another one alike.
+    """
+    digest = hashlib.sha256(f"{chunk.index} {chunk.start} {chunk.dtype.str} {chunk.parts}".encode())
+    for piece in chunk.pieces:
+        digest.update(f" {piece.where()} {piece.nbytes}".encode())
     for partial_ in chain.from_iterable(partials):
         digest.update(f"{partial_.dtype.str} {partial_.shape} ".encode())
         digest.update(np.ascontiguousarray(partial_).view(np.uint8).data)
@@ -153,7 +158,7 @@ def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
     checks, reference = beside.finish() if beside else ((), None)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
-    return ChunkResult(partials, digest_of(partials), *where, timeline, checks, reference)
+    return ChunkResult(partials, digest_of(chunk, partials), *where, timeline, checks, reference)
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.cases.conditions import DTYPES, FLOATS, INTEGERS, hostile
 from tests.emulator.device import HOST
 from tests.workflows.test_selection import selection
 from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.reduce import REDUCE, ReduceOptions
 from workflows.selection import selected
 
 
@@ -95,3 +97,15 @@ def test_others_copy_what_they_keep(
     workflow = selected(HISTOGRAM, selection(text, c=np.arange(100, dtype=np.int16) % 20))
     got = workflow.compute(cp.asarray(samples), options, range(100)).get()
     assert calls and np.array_equal(got, workflow.reference(samples, options, range(100)))
+
+
+@pytest.mark.gpu
+def test_blocks_of_which_nothing_is_kept(cp: Any) -> None:
+    """Beside others: their partials are in the same memory."""
+    samples, options = np.arange(200, dtype=np.float32), ReduceOptions("sum,argmin,argmax")
+    workflow = selected(REDUCE, selection("50 <= x < 70"))
+    blocks = [range(first, first + 50) for first in range(0, 200, 50)]
+    partials = [workflow.compute(cp.asarray(samples[block.start : block.stop]), options, block) for block in blocks]
+    total = reduce(workflow.combine, partials)
+    expected = workflow.reference(samples, options, range(200))
+    assert workflow.finalize(total, options).values == workflow.finalize(expected, options).values

@@ -170,6 +170,20 @@ def test_devices_read_what_they_compare(architecture: str, tmp_path: Path) -> No
         assert any(re.search(r"\bLDG\b", line) for line in one.listing), one.name
 
 
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
+def test_devices_wrap_what_they_compare(architecture: str, tmp_path: Path) -> None:
+    """NVIDIA's assembler (13.0) compares what 16 bits do not hold, if it is left to negate in 16 bits."""
+    require_compiler()
+    texts, source = ("-x <= 0", "0 - x <= 0", "x * -1 <= 0", "-abs(x) <= 0"), tmp_path / "wrapped.cu"
+    dtypes = {"x": np.dtype(np.int16), "i": np.dtype(np.int64), "c": np.dtype(np.int8), "m": np.dtype(bool)}
+    with source.open("w") as file:
+        for number, text in enumerate(texts):
+            file.write(condition_text(typed(parse(text, ["x"], []), dtypes), dtypes, f"keep_{number}"))
+            file.write(EVALUATE.format(number=number, x="i16", c="i8"))
+    for one in inspect(source, {text: f"evaluate_{number}" for number, text in enumerate(texts)}, architecture):
+        assert any(re.search(r"\bSGXT\b", line) for line in one.listing), one.name
+
+
 def together(source: Path, instances: list[str]) -> Loaded:
     """All kernels of a source in one library."""
     device._runtime(HOST.flavour)
@@ -258,6 +272,7 @@ def test_a_device_knows_what_no_size_is(dtype: str, cp: Any) -> None:
     """NVIDIA's assembler holds |x| >= 0 to be true of NaN; the least integer has no opposite."""
     x = hostile(dtype, 300, np.random.default_rng(0))
     values = {"x": x, "i": np.arange(300), "c": np.zeros(300, np.int8), "m": np.ones(300, bool)}
-    for text in ("abs(x) >= 0", "abs(x) < 0", "abs(x) > -1", "abs(x) < 1", "abs(x) != -1", "-abs(x) <= 0"):
+    sizes = "abs(x) >= 0", "abs(x) < 0", "abs(x) > -1", "abs(x) < 1", "abs(x) != -1", "-abs(x) <= 0"
+    for text in (*sizes, "-x <= 0", "-x > x", "x * -1 < 1", "x - 1 - x < 0", "x + x < 0", "x * x < 0"):
         by = masks(text, values, cp)
         assert not by or np.array_equal(by["device"], by["NumPy"]), text
