@@ -14,7 +14,7 @@ from tests.benchmarks.common import machine_name, save
 
 @dataclass(frozen=True)
 class Entry:
-    """A module of this folder whose `measure` returns its figures.
+    """A function that returns figures: `measure` of the module of the entry's name, unless `of` names another one.
 
     Attributes
     ----------
@@ -24,11 +24,14 @@ class Entry:
         Arguments of `measure` in the tests.
     tool
         Another program that it runs, if any.
+    of
+        MODULE.FUNCTION, of this folder.
     """
 
     needs: str
     tiny: dict[str, Any] = field(default_factory=dict)
     tool: str | None = None
+    of: str | None = None
 
     def fits(self) -> bool:
         """Whether it can run on this machine."""
@@ -37,6 +40,8 @@ class Entry:
             return False
         return self.needs == "any" or (self.needs != "cpu") == (gpus > 0)
 
+
+TWICE = {"gpu": 2, "cpu": 2}
 
 ENTRIES = {
     "histogram_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
@@ -60,16 +65,11 @@ ENTRIES = {
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100, "large": 200, "large_rows": 20}),
     "library_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
-    "verified_rates": Entry(
-        "any",
-        {
-            "mebibytes": 1,
-            "times": {"gpu": 2, "cpu": 2},
-            "repeats": 1,
-            "dtypes": ("int32",),
-            "products": (("float32", 64),),
-        },
+    "verified_streaming": Entry(
+        "any", {"mebibytes": 1, "times": TWICE, "repeats": 1, "dtypes": ("int32",)}, of="verified_rates.streaming"
     ),
+    "verified_writing": Entry("any", {"mebibytes": 1, "times": TWICE, "repeats": 1}, of="verified_rates.writing"),
+    "verified_products": Entry("any", {"sizes": (("float32", 64),), "repeats": 1}, of="verified_rates.products"),
     "formats": Entry("any", {"mebibytes": 16, "repeats": 1, "whole": 16}),
     "questions": Entry("cpu", {"gib": 2**-8, "repeats": 1}),
     "growth": Entry("any", {"sizes": (2**16, 2**14), "most": 2**15}),
@@ -85,5 +85,6 @@ def machine(name: str) -> str:
 
 def measure(name: str, path: Path, tiny: bool = False) -> None:
     """Run one entry and write its figures."""
-    module = import_module(f"tests.benchmarks.{name}")
-    save(module.measure(**(ENTRIES[name].tiny if tiny else {})), path)
+    entry = ENTRIES[name]
+    module, _, function = (entry.of or f"{name}.measure").partition(".")
+    save(getattr(import_module(f"tests.benchmarks.{module}"), function)(**(entry.tiny if tiny else {})), path)

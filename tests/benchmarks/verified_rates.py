@@ -1,6 +1,6 @@
 """Jobs without verification, with the default one and verified whole: seconds after the start, and the share checked.
 
-python -m tests.benchmarks OUT_FOLDER --only verified_rates
+python -m tests.benchmarks OUT_FOLDER --only verified_streaming verified_writing verified_products
 
 A file in memory is given several times, as several files. The three ways of a job alternate, and medians count.
 """
@@ -25,7 +25,7 @@ from tests.benchmarks.markdown import share, table
 
 MODES = ("off", "auto", "full")
 # Times that the file is given: what does not depend on its length should be little of an unverified run.
-TIMES = {"gpu": 32, "cpu": 2}
+TIMES = {"gpu": 16, "cpu": 2}
 DTYPES = ("int8", "int16", "int32", "int64", "float16", "float32", "float64")
 STREAMING: Mapping[str, tuple[str, ...]] = {
     "histogram": ("histogram", "--range", "0", "1000"), "histogram, its own range": ("histogram", "--range", "auto"),
@@ -81,33 +81,45 @@ def product(dtype: str, size: int, folder: Path, repeats: int) -> dict[str, Any]
     return {"dtype": dtype, "size": size, **figures}
 
 
-def measure(
-    mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: int = 3, dtypes: Sequence[str] = DTYPES,
-    products: Sequence[tuple[str, int]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """All rows."""
-    device = "gpu" if find_devices().usable else "cpu"
-    number = times[device]
-    if products is None:
-        products = (*PRODUCTS, *LARGE_PRODUCTS[device])
-    rows = []
+def streaming(
+    mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: int = 3, dtypes: Sequence[str] = DTYPES
+) -> dict[str, Any]:
+    """Rows of jobs that only read."""
+    number, rows = times[_device()], []
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
-        folder = Path(scratch)
+        path = os.path.join(scratch, "data.npy")
         for dtype in dtypes:
-            path = str(folder / "data.npy")
             generate(path, mebibytes * 2**20 // int("".join(filter(str.isdigit, dtype))) * 8, dtype, "gaussian")
             one_run(["histogram", path], "full")  # compiles what is not cached
             for job, words in STREAMING.items():
                 if dtype in FEW or job in ("histogram", "sum"):
                     rows.append(row(job, dtype, [*words, *[path] * number], number * os.stat(path).st_size, repeats))
             os.unlink(path)
+    return {"repeats": repeats, "rows": rows}
+
+
+def writing(mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: int = 3) -> dict[str, Any]:
+    """Rows of jobs that write an array."""
+    rows = []
+    with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
         for job, (words, kinds) in WRITING.items():
-            paths = inputs(folder, kinds, mebibytes * 2**20 * min(number, 4))
-            words = (*words, *paths, "-o", str(folder / "out.npy"))
+            paths = inputs(Path(scratch), kinds, mebibytes * 2**20 * min(times[_device()], 4))
+            words = (*words, *paths, "-o", os.path.join(scratch, "out.npy"))
             one_run(words, "full")
             rows.append(row(job, kinds[0], words, sum(map(os.path.getsize, paths)), repeats))
-        of_products = [product(*kind, folder, repeats) for kind in products]
-    return {"repeats": repeats, "rows": rows, "products": of_products}
+    return {"repeats": repeats, "rows": rows}
+
+
+def products(sizes: Sequence[tuple[str, int]] | None = None, repeats: int = 5) -> dict[str, Any]:
+    """Rows of matrix products."""
+    if sizes is None:
+        sizes = (*PRODUCTS, *LARGE_PRODUCTS[_device()])
+    with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
+        return {"repeats": repeats, "rows": [product(*size, Path(scratch), repeats) for size in sizes]}
+
+
+def _device() -> str:
+    return "gpu" if find_devices().usable else "cpu"
 
 
 def described(rows: Sequence[Mapping[str, Any]]) -> str:
