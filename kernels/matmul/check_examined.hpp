@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 #include "check_tile.hpp"
 
 namespace {
@@ -12,7 +14,7 @@ constexpr size_t HEIGHT = 128;  // rows of a tile of A or C, at most; as in chec
 struct Rounds {
     const int32_t* sums;
     const double* signs;
-    size_t number;
+    size_t number, sums_of_all;
 };
 
 // Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean; with `small` also those
@@ -21,22 +23,32 @@ template <class T, class Real>
 void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differences, const void* all_limits,
                    double share, bool small, void* memory, int32_t* places, size_t most, size_t& number) {
     constexpr size_t ROWS = Of<Real>::ROWS;
+    const Vector<Real> none = {};
     const Real squared = static_cast<Real>(share * share);
     const Real *differences = static_cast<const Real*>(all_differences), *limits = static_cast<const Real*>(all_limits);
     Real* buffer = static_cast<Real*>(memory);
+    // Of these rows, beside one another: what sums are off by, and the squares of their limits.
+    std::vector<Vector<Real>> of_sums(2 * rounds.sums_of_all);
     for (size_t row = 0; row < m.rows; row += ROWS) {
-        load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
+        for (size_t sum = 0; sum < rounds.sums_of_all; ++sum) {
+            const Vector<Real> limit = loaded(limits + sum * HEIGHT + row);
+            of_sums[2 * sum] = loaded(differences + sum * HEIGHT + row);
+            of_sums[2 * sum + 1] = limit * limit * squared;
+        }
+        if (small) load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
         for (size_t j = 0; j < m.columns; ++j) {
-            Vector<Real> error = {}, limit = {};
+            Vector<Real> error = none, limit = none;
             for (size_t round = 0; round < rounds.number; ++round) {
-                const size_t at = round * m.columns + j, sum = static_cast<size_t>(rounds.sums[at]) * HEIGHT + row;
-                error = multiply_add(loaded(differences + sum), static_cast<Real>(rounds.signs[at]), error);
-                limit += loaded(limits + sum) * loaded(limits + sum);
+                const size_t at = round * m.columns + j;
+                const Vector<Real>* of_sum = &of_sums[2 * static_cast<size_t>(rounds.sums[at])];
+                error = multiply_add(of_sum[0], static_cast<Real>(rounds.signs[at]), error);
+                limit += of_sum[1];
             }
-            limit *= squared;
-            const Vector<Real> twice = loaded(buffer + j * ROWS) * static_cast<Real>(2 * rounds.number);
             auto suspicious = error * error > limit;
-            if (small) suspicious |= twice * twice < limit;
+            if (small) {
+                const Vector<Real> twice = loaded(buffer + j * ROWS) * static_cast<Real>(2 * rounds.number);
+                suspicious |= twice * twice < limit;
+            }
             uint64_t words[BYTES / 8], any = 0;
             std::memcpy(words, &suspicious, sizeof words);
             for (uint64_t word : words) any |= word;

@@ -17,7 +17,7 @@ GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
 # Of float16, whose roundings are large, groups of so many columns for each round: the first number up to a B of 4096²,
 # beyond that more, so that sums do not take much longer than reading the matrices. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.
-COLUMNS_OF_ROUND = 4, 20
+COLUMNS_OF_ROUND = 4, 48
 SMALL_FACTOR = 4096 * 4096
 # Columns in a group of `signed_groups`, at most. For float64, in which the check computes, too: its own bound is the
 # larger part of what it admits.
