@@ -18,7 +18,7 @@ LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 # random signs a right sum of float32 or float64 gets there with a probability of 2^-25, whatever is multiplied.
 LIKELY = {"float16": 2.25, "float32": 6.0, "float64": 6.0}
 # The same of float16 in groups that are not small: hardly any right sum is examined.
-LOOSE_LARGE, LIKELY_LARGE = 2.0**-5, 3.5
+LOOSE_LARGE, LIKELY_LARGE = 2.0**-3, 3.5
 # Likewise of float16, of the mean of the sums that an element is in, as a share of the limit for that mean: in small
 # groups, where elements below half of it are examined besides, and in others.
 MEAN = 0.75, 1.0

@@ -92,7 +92,10 @@ class TileSums:
         self._library, self._of, self._groups, self._number = library, measured, groups, groups.number
         self._arrays = *groups.members, groups.sums.astype(np.int32), groups.signs
         columns, starts, sums, signs = (array.ctypes.data for array in self._arrays)
-        self._members, self._rounds = _Groups(columns, starts, self._number), _Rounds(sums, signs, groups.rounds, self._number)
+        self._members, self._rounds = (
+            _Groups(columns, starts, self._number),
+            _Rounds(sums, signs, groups.rounds, self._number),
+        )
         self._type = TYPES.index(measured.format.dtype)
         # Numbers of 16 bits are computed with as floats, others as doubles.
         self._real: np.dtype[Any] = np.dtype(np.float64 if self._type else np.float32)

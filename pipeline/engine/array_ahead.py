@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from threading import Semaphore, Thread
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from kernels.common.tiles import limited, on_tiles
 from pipeline.engine.array_plan import ArrayPlan, random_of
-from pipeline.storage.array_file import read_region
+from pipeline.storage.array_file import ArrayFile, read_region
+from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.threads import cores
@@ -31,6 +32,10 @@ READ_BYTES = 2**22  # of a region that is checked at once, that a thread reads a
 LEAVE_SECONDS = 5.0  # that the thread has to end in; only a read that hangs takes longer
 
 
+# (array, region, what gives memory, opened) -> elements, as `read_region`
+ReadRegion = Callable[[ArrayFile, Bounds, Callable[..., NDArray[Any]], Opened], NDArray[Any]]
+
+
 class _Ended(Exception):
     """Nobody needs the preparation any more."""
 
@@ -38,18 +43,21 @@ class _Ended(Exception):
 class _Check:
     """The prepared check of a region, and the time that it took to prepare.
 
-    It reads the inputs through `opened`: files that whoever uses it keeps open meanwhile.
+    It reads the inputs by `read`, as `read_region` does, through `opened`: files that whoever uses it keeps open
+    meanwhile.
     """
 
-    def __init__(self, plan: ArrayPlan, region: Bounds, shared: Shared, opened: Opened) -> None:
-        self._plan, self.opened, self.began = plan, opened, perf_counter()
+    def __init__(
+        self, plan: ArrayPlan, region: Bounds, shared: Shared, opened: Opened, read: ReadRegion = read_region
+    ) -> None:
+        self._plan, self._read_region, self.opened, self.began = plan, read, opened, perf_counter()
         assert plan.workflow.prepare is not None
         random = random_of(plan, region)
         self.verdict: Prepared = plan.workflow.prepare(self._read, region, plan.native(), plan.options, random, shared)
         self.seconds = perf_counter() - self.began
 
     def _read(self, number: int, bounds: Bounds) -> NDArray[Any]:
-        return read_region(self._plan.inputs[number], bounds, np.empty, self.opened)
+        return self._read_region(self._plan.inputs[number], bounds, np.empty, self.opened)
 
 
 def read_on_all_cores(output: OutputFile, region: Bounds, opened: Opened) -> NDArray[Any]:
@@ -105,11 +113,14 @@ class ChecksAhead(PreparedChecks):
     ----------
     plan
         Its output file need not exist yet.
+    mapped
+        Files to read in, for a process that may die.
     """
 
-    def __init__(self, plan: ArrayPlan) -> None:
+    def __init__(self, plan: ArrayPlan, mapped: MappedFiles | None = None) -> None:
         super().__init__()
-        self._plan, self._shared = plan, Shared()
+        self._plan, self._mapped, self._shared = plan, mapped, Shared()
+        self._read: ReadRegion = mapped.region if mapped else read_region
         self._checks: dict[Bounds, Future[_Check | None]] = {}
         self._left: dict[Bounds, bool] = {}  # that nobody has begun; who takes one out does
         self._free, self._ended = Semaphore(HELD), False
@@ -147,14 +158,17 @@ class ChecksAhead(PreparedChecks):
             check = None
         asked = perf_counter()
         try:
-            elements = read_on_all_cores(output, region, opened)
+            if self._mapped:
+                elements = self._read(output.readable(), region, np.empty, opened)
+            else:
+                elements = read_on_all_cores(output, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
             if check and (prepared := check.result()):
                 # What is left of it after that, the caller's own time has.
                 timeline.add("verify", prepared.began, min(prepared.seconds, max(0.0, asked - prepared.began)))
                 prepared.opened = opened
             else:
-                prepared = _Check(self._plan, region, self._shared, opened)
+                prepared = _Check(self._plan, region, self._shared, opened, self._read)
             return prepared.verdict(elements)
         finally:
             if self._checks.pop(region, None) and check:
@@ -176,7 +190,7 @@ class ChecksAhead(PreparedChecks):
     def _prepared(self, region: Bounds) -> _Check | None:
         with suppress(Exception):  # whoever wants the check prepares it again, and reports the error
             with kept_open() as opened:
-                check = _Check(self._plan, region, self._shared, opened)
+                check = _Check(self._plan, region, self._shared, opened, self._read)
             return check
         return None
 

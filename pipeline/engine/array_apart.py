@@ -24,6 +24,7 @@ from pipeline.cluster.processes import ENVIRONMENT
 from pipeline.engine.array_ahead import LEAVE_SECONDS, ChecksAhead, PreparedChecks, check_here
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.process.beat import STALL_SECONDS, step, work_of
+from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.timeline import Timeline
@@ -132,7 +133,7 @@ def serve(fd: int) -> None:
 def _serve(connection: Connection) -> None:
     os.nice(NICE)
     name, values, regions = pickle.load(sys.stdin.buffer)
-    ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values))
+    ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values), MappedFiles())
     ahead.begin(regions)
     ahead.hurry()  # it takes all cores, and gives way
     answers = ThreadPoolExecutor(1)

@@ -57,7 +57,7 @@ class _MappedFile:
     def give_back(self) -> None:
         """Return all pages to the kernel, even while other threads write."""
         for start in range(0, self.nbytes, GIVEN_BYTES):
-            _advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
+            advise(self.address + start, min(GIVEN_BYTES, self.nbytes - start), mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Unmap the file after the last write."""
@@ -163,9 +163,9 @@ def put(target: NDArray[Any], source: NDArray[Any]) -> None:
     target, source = _bits(target), _bits(source)
     begin, end = np.lib.array_utils.byte_bounds(target)
     if target.flags.c_contiguous:
-        _advise(begin, end - begin, MADV_POPULATE_WRITE)
+        advise(begin, end - begin, MADV_POPULATE_WRITE)
     target[...] = source
-    _advise(begin, end - begin, mmap.MADV_DONTNEED)
+    advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -180,11 +180,11 @@ def _map(fd: int, nbytes: int) -> int:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     # Otherwise the kernel marks each page as accessed when it is returned, which takes twice as long as all the rest.
-    _advise(address, nbytes, mmap.MADV_RANDOM)
+    advise(address, nbytes, mmap.MADV_RANDOM)
     return address
 
 
-def _advise(address: int, nbytes: int, advice: int) -> None:
+def advise(address: int, nbytes: int, advice: int) -> None:
     """Advise the kernel about all pages of a range of bytes; OSError if it refuses."""
     start = address // mmap.PAGESIZE * mmap.PAGESIZE
     if _system().madvise(start, address + nbytes - start, advice) and (number := ctypes.get_errno()) != errno.EINVAL:
