@@ -14,3 +14,4 @@ myst_heading_anchors = 4
 napoleon_use_ivar = True
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
+maximum_signature_line_length = 88

@@ -28,7 +28,10 @@ def test_pages_build_without_a_warning(tmp_path: Path) -> None:
 def names(text: str) -> list[str]:
     """Dotted names in the drawing of how it works."""
     (drawing,) = re.findall(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return re.findall(r"\b(?:pipeline|workflows|kernels)(?:\.\w+)+", drawing)
+    checks = [
+        f"pipeline.engine.aggregate_check.{name}" for name in re.findall(r"^│ (check_\w+)", drawing, re.MULTILINE)
+    ]
+    return re.findall(r"\b(?:pipeline|workflows|kernels)(?:\.\w+)+", drawing) + checks
 
 
 @pytest.mark.parametrize("name", names((DOCS / "how.md").read_text(encoding="utf-8")))
@@ -48,6 +51,8 @@ def literals() -> str:
 
 def test_quoted_messages_are_in_the_code() -> None:
     text, page = literals(), (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
-    quoted = [part for line in re.findall(r"^\*\*.*", page, re.MULTILINE) for part in re.findall(r"\*\*(.+?)\*\*", line)]
+    quoted = [
+        part for line in re.findall(r"^\*\*.*", page, re.MULTILINE) for part in re.findall(r"\*\*(.+?)\*\*", line)
+    ]
     assert len(quoted) > 15
     assert [message for message in quoted if message.rstrip(".") not in text] == []
