@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -74,6 +75,34 @@ def test_installed_command_runs_on_a_recording(installed: Path, tmp_path: Path) 
     if cxx.compiler() or os.environ.get("CI") == "true":
         assert done["environment"]["cpu kernels"] == ["compiled"]
         assert list((tmp_path / "baru").glob("cpu-*.so"))
+
+
+@pytest.mark.parametrize("home", ["a folder", "nowhere"])
+def test_installed_command_runs_without_a_compiler(installed: Path, tmp_path: Path, home: str) -> None:
+    """Also where nothing can be kept: below /proc not even root makes folders."""
+    place = str(tmp_path / "home") if home == "a folder" else "/proc/home"
+    folders = {"HOME": place, "XDG_CACHE_HOME": f"{place}/cache", "XDG_STATE_HOME": f"{place}/state"}
+    environment = {"PYTHONPATH": os.pathsep.join([str(installed), *dependencies()]), "CXX": "/nowhere/c++", **folders}
+    words = ("-m", "pipeline", "histogram", str(ROOT / "data/ecg.npy"), "--range", "0", "2048", "--json", "-q")
+    done = json.loads(python(*words, cwd=tmp_path, **environment))
+    counts, _ = np.histogram(np.load(ROOT / "data/ecg.npy"), 1024, (0, 2048))
+    assert done["result"]["histogram"]["storage"]["values"] == [0, *counts.tolist(), 0]
+    assert done["environment"]["cpu kernels"] == ["NumPy"]
+
+
+def test_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """From what is in it alone."""
+    python("-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path), cwd=ROOT)
+    (packed,) = tmp_path.iterdir()
+    with tarfile.open(packed) as file:
+        file.extractall(tmp_path / "unpacked", filter="data")
+    (root,) = (tmp_path / "unpacked").iterdir()
+    python("-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "built"), cwd=root)
+    (built,) = (tmp_path / "built").iterdir()
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(built) as theirs:
+        assert [(one.filename, one.CRC) for one in theirs.infolist()] == [
+            (one.filename, one.CRC) for one in ours.infolist()
+        ]
 
 
 def test_installed_packages_are_those_that_run(installed: Path, tmp_path: Path) -> None:
