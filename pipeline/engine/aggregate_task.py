@@ -77,7 +77,7 @@ def digest_of(chunk: Chunk, partials: Sequence[Sequence[NDArray[Any]]]) -> bytes
     """
     digest = hashlib.sha256(f"{chunk.index} {chunk.start} {chunk.dtype.str} {chunk.parts}".encode())
     for piece in chunk.pieces:
-        digest.update(f" {piece.where()} {piece.nbytes}".encode())
+        digest.update(f" {piece.where()} {piece.nbytes}".encode(errors="surrogateescape"))
     for partial_ in chain.from_iterable(partials):
         digest.update(f"{partial_.dtype.str} {partial_.shape} ".encode())
         digest.update(np.ascontiguousarray(partial_).view(np.uint8).data)
