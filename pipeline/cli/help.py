@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from pipeline.cli import COMMAND
+from pipeline.errors import meant
 from pipeline.process.last_words import emit
 
 INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
 GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
 FIRST_COLUMN = 30  # columns at most
+
+
+def program() -> str:
+    """What the user has called: the installed command, or this package."""
+    return COMMAND if os.path.basename(sys.argv[0]) == COMMAND else "python -m pipeline"
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Leave the word to the shell, which completes it to a file."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class Flag(click.Option):
@@ -20,6 +35,8 @@ class Flag(click.Option):
     """
 
     def __init__(self, *args: Any, group: str = "", shown: str = "", alone: str | None = None, **keywords: Any) -> None:
+        if str(keywords.get("metavar")).startswith("FILE"):
+            keywords["shell_complete"] = complete_files
         super().__init__(*args, **keywords)
         self.group, self.shown, self.alone = group, shown, alone
 
@@ -81,6 +98,16 @@ class SectionedGroup(_Helpful, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names; click.UsageError with the nearest one if there is none."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"expected a command out of {', '.join(self.commands)}, got {name!r}"
+                                   f"{meant(name, self.commands)}", ctx)  # fmt: skip
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""

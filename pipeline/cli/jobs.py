@@ -11,6 +11,7 @@ import click
 
 from pipeline.by_kernel import by_kernel
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
+from pipeline.cli.help import complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.preparation import preparation_asked
@@ -84,7 +85,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
                 _run_aggregations(requested, values)
 
     arguments, flags = option_flags(workflow.options)
-    files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
+    files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow), shell_complete=complete_files)
     text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
     return Command(workflow.name, params=[*arguments, files, *flags, *shared_flags(workflow)], callback=callback,
                    help=text, short_help=workflow.summary, section="Jobs", example=workflow.example,
@@ -154,7 +155,9 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
         with journal_of(asked, (source, *prepared.sources), outputs, values) as journal:
             outcomes = _run(name, values, kernel,
                             lambda settings: run_all(jobs, source, settings, journal, prepared.sources))  # fmt: skip
-            reserved.publish(with_digest(outcomes) if number < len(jobs) else outcomes, values["as_json"])
+            reserved.publish(
+                with_digest(outcomes) if number < len(jobs) else outcomes, values["as_json"], values["quiet"]
+            )
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -178,7 +181,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         journal.remove()  # the array is there, whether it can be printed or not
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
-        reserved.publish(outcome, values["as_json"])
+        reserved.publish(outcome, values["as_json"], values["quiet"])
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
