@@ -10,6 +10,7 @@ from pipeline import __version__
 from pipeline.cli import COMMAND, COMPLETE
 from pipeline.cli.compare import compare_command
 from pipeline.cli.configuration import configuration
+from pipeline.cli.demo import demo
 from pipeline.cli.devices import devices
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup, program
@@ -85,7 +86,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (compare_command, configuration, devices, info, runs, *COMMANDS):
+for _command in (demo, compare_command, configuration, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 
