@@ -92,6 +92,10 @@ def option(words: list[str], name: str) -> str | None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
     leave_working_folder_out()
+    from pipeline.packages import REMEDY, foreign
+
+    if problem := foreign():
+        sys.exit(f"error: {problem}; {REMEDY}")
     from pipeline.cli import COMPLETE
     from pipeline.process import signals, supervisor
     from pipeline.process.last_words import leave, tell

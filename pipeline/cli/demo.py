@@ -22,7 +22,8 @@ from pipeline.process.signals import Stopped, held, unseal
 from pipeline.settings import Settings
 from pipeline.storage.generate import generate
 from pipeline.storage.sources import open_source
-from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.histogram import HISTOGRAM
+from workflows.histogram_options import HistogramOptions
 
 SAMPLES = 2**22
 RARE = 1023  # the value of one sample

@@ -12,6 +12,7 @@ from pipeline.cli.compare import compare_command
 from pipeline.cli.configuration import configuration
 from pipeline.cli.demo import demo
 from pipeline.cli.devices import devices
+from pipeline.cli.doctor import doctor
 from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup, program
 from pipeline.cli.info import info
@@ -86,7 +87,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (demo, compare_command, configuration, devices, info, runs, *COMMANDS):
+for _command in (demo, doctor, compare_command, configuration, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from pipeline.cli import demo
 from pipeline.process import signals
-from tests.pipeline.cli.test_main import run  # noqa: F401
-from tests.pipeline.cli.test_main import Run
+from tests.pipeline.cli.test_main import (
+    Run,
+    run,  # noqa: F401
+)
 from workflows.histogram import HISTOGRAM
 
 
@@ -66,7 +68,7 @@ def test_a_signal_removes_all(tmp_path: Path, number: signal.Signals, after: str
         if line.startswith(after):
             process.send_signal(number)
             break
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     deadline = time.monotonic() + 10
     while list(tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
