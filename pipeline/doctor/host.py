@@ -151,7 +151,7 @@ def _groups(controller: str) -> list[Path]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        top = ROOT / "sys/fs/cgroup" / (controllers and controller)
+        top = ROOT / "sys/fs/cgroup" / controllers
         group = Path(path.lstrip("/"))
         folders += [top / group, *(top / above for above in group.parents)]
     return folders
