@@ -17,6 +17,7 @@ from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup, program
 from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
+from pipeline.cli.plan import plan
 from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
@@ -87,7 +88,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (demo, doctor, compare_command, configuration, devices, info, runs, *COMMANDS):
+for _command in (demo, doctor, plan, compare_command, configuration, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 
