@@ -87,7 +87,8 @@ class Estimate:
         for need in self.needs:
             if need.least > need.free:
                 raise UsageError(f"{name}: expected a run that fits into the {size(need.free)} of {need.what} that "
-                                 f"are free, got one of {size(need.least)}: {need.least_how}; {need.remedy}")  # fmt: skip
+                                 f"are free, got one of {size(need.least)}: {need.least_how}; "
+                                 f"{need.remedy}")  # fmt: skip
 
     def lines(self) -> list[tuple[str, str]]:
         """Labels and texts."""
