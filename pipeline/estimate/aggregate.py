@@ -34,6 +34,7 @@ from pipeline.storage.sources import DTYPES, Source, open_source
 Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]  # jobs for a source, and what they read besides
 
 SIZES = {"cpu": (2**23, 2**27), "gpu": (2**26, 2**30)}  # bytes of the runs that are measured
+SEED = 0  # a run draws its own; chunks do not depend on it
 BLOCK = 2**20  # generated samples, which repeat
 
 
@@ -53,7 +54,7 @@ def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: 
     nbytes = cluster_bytes([source, *beside], settings.placement)
     machine = planned(settings.placement, nbytes, lambda: all(job.compiled for job in jobs),
                       lambda: Load("read", nbytes))  # fmt: skip
-    loop = Loop(settings, CHUNKS)
+    loop = Loop(settings, CHUNKS, SEED)
     loop.workers = machine.workers
     limit = settings.device_memory_limit
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
