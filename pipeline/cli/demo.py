@@ -11,14 +11,13 @@ from typing import Any
 import click
 import numpy as np
 
-from kernels.common.private import temporary_folder
 from pipeline.cli.flags import Command
 from pipeline.cli.help import program
 from pipeline.cluster.placement import Placement
 from pipeline.errors import PipelineError, VerificationError
-from pipeline.process import supervisor
 from pipeline.process.last_words import emit
-from pipeline.process.signals import Stopped, held, unseal
+from pipeline.process.scratch_folder import scratch_folder
+from pipeline.process.signals import Stopped, unseal
 from pipeline.settings import Settings
 from pipeline.storage.generate import generate
 from pipeline.storage.sources import open_source
@@ -86,17 +85,10 @@ def _wrong(block: Any, options: HistogramOptions) -> Any:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards, also after a signal or if this process is killed."""
+    """A folder that is gone afterwards, and says so after a signal."""
     try:
-        with held():
-            context = temporary_folder()
-            folder = context.__enter__()
-            supervisor.remove_at_end(str(folder))
-        try:
+        with scratch_folder() as folder:
             yield folder
-        finally:
-            with held():
-                context.__exit__(None, None, None)
     except Stopped as stopped:
         stopped.reason += ": what the demo had made is removed"
         raise

@@ -15,6 +15,7 @@ from pipeline.process.last_words import emit
 
 INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
 GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
+OTHERS = "Other commands"  # the section of what is no job
 FIRST_COLUMN = 30  # columns at most
 
 
@@ -66,7 +67,7 @@ class _Helpful(click.Command):
 class GroupedCommand(_Helpful):
     """A command whose help has an example and groups of options; `section` is its section in the list of commands."""
 
-    def __init__(self, *args: Any, section: str = "Other commands", example: str = "", **keywords: Any) -> None:
+    def __init__(self, *args: Any, section: str = OTHERS, example: str = "", **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self.section, self.example = section, example
 
@@ -115,7 +116,7 @@ class SectionedGroup(_Helpful, click.Group):
         width = max(map(len, self.commands))
         for name, command in self.commands.items():
             record = (f"{name:<{width}}", command.get_short_help_str(limit=200))
-            sections.setdefault(getattr(command, "section", "Commands"), []).append(record)
+            sections.setdefault(getattr(command, "section", OTHERS), []).append(record)
         for section, rows in sections.items():
             with formatter.section(section):
                 formatter.write_dl(rows)

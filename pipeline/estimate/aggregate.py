@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.private import temporary_folder
 from pipeline.cluster.choice import Load
 from pipeline.engine.aggregate import accepted, next_pass, partial_bytes, plan_pass, run_all
 from pipeline.engine.aggregate_journal import ChunksDone
@@ -25,6 +24,7 @@ from pipeline.estimate.estimate import Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_memory, planned
 from pipeline.estimate.storage import rate, uncached
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within
+from pipeline.process.scratch_folder import scratch_folder
 from pipeline.settings import Settings
 from pipeline.storage.blocks import BLOCK_BYTES as READ_BYTES
 from pipeline.storage.generate import generate
@@ -64,6 +64,8 @@ def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: 
     surveyed = any(job.surveyed for job in jobs)
     time, unknown, passes = None, "", 1 + surveyed
     try:
+        if any("://" in name for name in (*source.paths, *source.names)):
+            raise PipelineError("how fast remote storage answers is not known")
         model = _model(made, jobs, source, settings, machine, multiple)
         passes = max(passes, model.passes)
         time = _time(model, source, passes, settings, machine, [*beside], all(chunk.plain for chunk in chunks))
@@ -131,7 +133,7 @@ def _model(
     except (pickle.PicklingError, AttributeError, TypeError):
         raise UsageError("the options of this job cannot be compared with those of earlier measurements") from None
     key = ("aggregate", asked, dtype.str, machine.workers.device, sizes)
-    with temporary_folder() as folder:
+    with scratch_folder() as folder:
         return calibrated(key, lambda: runs(folder), how)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.private import temporary_folder
 from pipeline.engine.array import run_array
 from pipeline.engine.array_gpu import LANES
 from pipeline.engine.array_plan import ArrayPlan
@@ -30,6 +29,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
 from pipeline.estimate.estimate import Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_disk, free_memory, planned
+from pipeline.process.scratch_folder import scratch_folder
 from pipeline.settings import Settings
 from pipeline.storage.output_format import split_output
 from pipeline.storage.sources import Source, open_source
@@ -118,7 +118,7 @@ def _model(workflow: ArrayJob[Any], options: Any, specs: Sequence[Spec], setting
 
     key = ("array", workflow.name, workflow.kernel, pickle.dumps(options), device,
            [(spec.shape, spec.dtype.str) for spec in largest])  # fmt: skip
-    with temporary_folder() as folder:
+    with scratch_folder() as folder:
         return calibrated(key, lambda: runs(folder), Settings(where))
 
 

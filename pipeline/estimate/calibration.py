@@ -121,7 +121,7 @@ def _measured(runs: Sequence[Run], settings: Settings) -> Model:
     stage = max(busy, key=busy.__getitem__)
     computing = _fit(points, [point.seconds for point in points])
     checks = _fit(points, [point.checked_seconds - point.seconds for point in points])
-    passes = max(1, round(stages.nbytes / last.nbytes)) if last.operations == 0 else 1
+    passes = max(1, round(stages.nbytes / max(1, last.nbytes))) if last.operations == 0 else 1
     return Model(first.stages.start_up, *computing, *checks, stage,
                  min(1.0, busy[stage] / stages.wall), passes, last.what)  # fmt: skip
 
@@ -136,6 +136,7 @@ def _fit(points: Sequence[Point], seconds: Sequence[float]) -> tuple[float, floa
     while chosen:
         matrix = np.stack([columns[place] * weights for place in chosen], 1)
         scale = np.abs(matrix).max(axis=0)
+        scale[scale == 0] = 1.0
         found = np.linalg.lstsq(matrix / scale, np.asarray(seconds) * weights, rcond=None)[0] / scale
         if found.min() >= 0:
             numbers = [0.0, 0.0, 0.0]

@@ -13,6 +13,7 @@ from pipeline.cluster.choice import SPEEDS
 from pipeline.cluster.placement import Chosen
 from pipeline.estimate import aggregate, array, machine
 from pipeline.gpu.devices import Devices, Gpu
+from tests.cases.web_server import web_server
 from tests.pipeline.cli.test_main import (
     Run,
     run,  # noqa: F401
@@ -179,3 +180,18 @@ def test_files_that_are_not_in_memory_are_read_from_storage(
     assert plan["time"]["stage"] == "read, from storage" and "storage gives 0.98 kiB/s" in plan["time"]["measured"]
     monkeypatch.setattr(aggregate, "rate", lambda path, places: None)
     assert "storage of unknown speed" in planned(run, "histogram", samples)["time"]["left_out"]
+
+
+def test_remote_storage(run: Run, samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """How fast it answers is not known; everything else is."""
+    with web_server() as server:
+        server.files["/samples.npy"] = samples.read_bytes()
+        plan = planned(run, "histogram", server.url("/samples.npy"))
+    assert plan["time"] is None and "remote storage" in plan["unknown"] and plan["nbytes"] == 400_000
+
+
+@pytest.mark.parametrize("shape", [(0,), ()])
+def test_no_samples_or_one(run: Run, tmp_path: Path, shape: tuple[int, ...]) -> None:  # noqa: F811
+    np.save(tmp_path / "x.npy", np.zeros(shape))
+    assert planned(run, "histogram", tmp_path / "x.npy")["nbytes"] == 8 * bool(shape == ())
+    assert planned(run, "transpose", tmp_path / "x.npy", "-o", tmp_path / "t.npy")["time"]["run"] >= 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.configuration import keys
+from pipeline.cli.configuration import SECTION, keys
 from pipeline.cli.main import cli
 from pipeline.storage.sources import NAMES
 from tests.pipeline.cli.test_main import (
@@ -133,7 +133,7 @@ def test_config_lists_every_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         status, out, err = run("config")
         assert json.loads(run("histogram", ECG, "--json")[1])["verification"]["chunks"] == 2
     assert "all jobs  = '108kB'" in out
-    assert err == ("warning: configuration pipeline.chunksise: expected a key that this command lists, got one that "
+    assert err == (f"warning: configuration {SECTION}.chunksise: expected a key that this command lists, got one that "
                    "nothing reads; did you mean 'chunk-size'?\n")  # fmt: skip
 
 
