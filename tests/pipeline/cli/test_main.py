@@ -266,7 +266,8 @@ def test_help_lists_jobs_before_other_commands(run: Run) -> None:
     parts = sections(run("--help")[1])
     assert re.findall(r"^  (\w+)", parts["Jobs"], re.MULTILINE) == list(WORKFLOWS)
     assert re.findall(r"^  (\w+)", parts["Other commands"], re.MULTILINE) == [
-        "generate", "demo", "doctor", "plan", "compare", "config", "devices", "info", "runs", "study", "inspect"]  # fmt: skip
+        "generate", "demo", "doctor", "plan", "compare", "config", "devices", "info", "runs", "study", "inspect",
+    ]  # fmt: skip
     assert "..." not in parts["Jobs"] + parts["Other commands"]
 
 
