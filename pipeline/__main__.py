@@ -92,10 +92,19 @@ def option(words: list[str], name: str) -> str | None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
     leave_working_folder_out()
+    from pipeline.packages import REMEDY, foreign
+
+    if problem := foreign():
+        sys.exit(f"error: {problem}; {REMEDY}")
+    from pipeline.cli import COMPLETE
     from pipeline.process import signals, supervisor
     from pipeline.process.last_words import leave, tell
 
     words = sys.argv[1:] if arguments is None else arguments
+    if COMPLETE in os.environ:  # a shell completes a word: there is nothing to supervise
+        from pipeline.cli.main import main as complete
+
+        complete(words)
     supervisor.supervise()
     try:
         signals.install()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.preparation import Preparation
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, meant
 from pipeline.in_memory.kept_options import kept
 from pipeline.in_memory.kinds import DASK, kind_of, view_of
 from pipeline.storage.sources import NAMES
@@ -43,14 +42,14 @@ def jobs_of(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any]
 def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
     """A job by its name, and its options."""
     if name not in WORKFLOWS:
-        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}{_meant(name, WORKFLOWS)}")
+        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}{meant(name, WORKFLOWS)}")
     workflow = WORKFLOWS[name]
     known = {field.name: field for field in fields(workflow.options)}
     for option, value in values.items():
         if option not in known:
             expected = ", ".join(known) or "none"
-            meant = _meant(option, known) or _instead(value)
-            raise UsageError(f"{name}: expected options out of {expected}, got {option!r}{meant}")
+            advice = meant(option, known) or _instead(value)
+            raise UsageError(f"{name}: expected options out of {expected}, got {option!r}{advice}")
     for field in known.values():
         if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise UsageError(f"{name}: expected {field.name}=, got none")
@@ -122,7 +121,8 @@ def dtype_of(dtype: Any) -> str | None:
     except TypeError:
         known = np.dtype(object)
     if known.name not in NAMES:
-        raise UsageError(f"dtype: expected one of {', '.join(NAMES)}, got {dtype!r}")
+        given = dtype if isinstance(dtype, str) else ""
+        raise UsageError(f"dtype: expected one of {', '.join(NAMES)}, got {dtype!r}{meant(given, NAMES)}")
     if not known.isnative:
         raise UsageError(f"dtype: expected one without a byte order, got {dtype!r}; give byteorder='big' beside it")
     return str(known.name)
@@ -182,8 +182,3 @@ def _instead(value: Any) -> str:
         address = getattr(getattr(value, "scheduler", None), "address", "its scheduler's address")
         return f"; name the cluster by scheduler={address!r}"
     return ""
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class PipelineError(Exception):
     """The run failed: exit status 1."""
@@ -23,6 +26,12 @@ class VerificationError(PipelineError):
     """A number disagrees with its reference or breaks an invariant: exit status 3, no result is written."""
 
     exit_code = 3
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What to add to a message about an unknown name: the nearest known one, if there is one."""
+    close = get_close_matches(name, [*known], 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def failure(name: str, error: Exception) -> PipelineError:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cli.flags import Command, Duration
-from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag
+from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag, complete_files
 from pipeline.cli.inputs import input_flags, opened
 from pipeline.compare import Comparison, compare, plain, shown
 from pipeline.errors import PipelineError, UsageError, failure
@@ -38,8 +38,8 @@ def _compare(ctx: click.Context, /, a: str, b: str, as_values: bool, as_json: bo
 compare_command = Command(
     "compare",
     params=[
-        click.Argument(["a"]),
-        click.Argument(["b"]),
+        click.Argument(["a"], shell_complete=complete_files),
+        click.Argument(["b"], shell_complete=complete_files),
         *(flag for flag in input_flags() if flag.name != "spool"),
         Flag(["--as-values"], group=COMPUTATION, is_flag=True, help="NaN equals NaN, and -0 equals 0; otherwise all "
              "bits have to be equal."),

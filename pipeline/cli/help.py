@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from pipeline.cli import COMMAND
+from pipeline.errors import meant
 from pipeline.process.last_words import emit
 
 INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
 GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
+OTHERS = "Other commands"  # the section of what is no job
 FIRST_COLUMN = 30  # columns at most
+
+
+def program() -> str:
+    """What the user has called: the installed command, or this package."""
+    return COMMAND if os.path.basename(sys.argv[0]) == COMMAND else "python -m pipeline"
+
+
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Leave the word to the shell, which completes it to a file."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class Flag(click.Option):
@@ -20,6 +36,8 @@ class Flag(click.Option):
     """
 
     def __init__(self, *args: Any, group: str = "", shown: str = "", alone: str | None = None, **keywords: Any) -> None:
+        if str(keywords.get("metavar")).startswith("FILE"):
+            keywords["shell_complete"] = complete_files
         super().__init__(*args, **keywords)
         self.group, self.shown, self.alone = group, shown, alone
 
@@ -49,7 +67,7 @@ class _Helpful(click.Command):
 class GroupedCommand(_Helpful):
     """A command whose help has an example and groups of options; `section` is its section in the list of commands."""
 
-    def __init__(self, *args: Any, section: str = "Other commands", example: str = "", **keywords: Any) -> None:
+    def __init__(self, *args: Any, section: str = OTHERS, example: str = "", **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self.section, self.example = section, example
 
@@ -82,13 +100,23 @@ class SectionedGroup(_Helpful, click.Group):
         """Names of all commands."""
         return list(self.commands)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names; click.UsageError with the nearest one if there is none."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"expected a command out of {', '.join(self.commands)}, got {name!r}"
+                                   f"{meant(name, self.commands)}", ctx)  # fmt: skip
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         width = max(map(len, self.commands))
         for name, command in self.commands.items():
             record = (f"{name:<{width}}", command.get_short_help_str(limit=200))
-            sections.setdefault(getattr(command, "section", "Commands"), []).append(record)
+            sections.setdefault(getattr(command, "section", OTHERS), []).append(record)
         for section, rows in sections.items():
             with formatter.section(section):
                 formatter.write_dl(rows)

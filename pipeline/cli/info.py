@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from pipeline.cli.flags import Command
+from pipeline.cli.help import complete_files
 from pipeline.process.last_words import emit
 from pipeline.storage.describe import Description, byteorder_of, describe, name_of, nbytes_of, problem_of
 from pipeline.storage.protocol import Member
@@ -16,7 +17,7 @@ SHOWN = 20  # arrays of a file; --json has all
 
 
 @click.command(cls=Command, short_help="Say what files are: format, arrays, dtype, shape, chunks, compression.")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, shell_complete=complete_files)
 @click.option("--recursive", is_flag=True, help="All files below a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:

@@ -17,11 +17,16 @@ from pipeline.storage.sources import BYTEORDERS, NAMES, PARTS, RAW_DTYPE, Source
 DESCRIBED = ("dtype", "byteorder", "offset", "part", "recursive")
 
 
+def complete_dtypes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Dtypes that begin with a word."""
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
 def input_flags() -> list[click.Option]:
     """How to read the input."""
     return [
-        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, help="Of raw files: "
-             f"{', '.join(NAMES)}; those that end with p are packed."),
+        Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, shell_complete=complete_dtypes,
+             help=f"Of raw files: {', '.join(NAMES)}; those that end with p are packed."),
         Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),

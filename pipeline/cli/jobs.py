@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import click
 
 from pipeline.by_kernel import by_kernel
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
+from pipeline.cli.help import complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
+from pipeline.cli.plans import plan_arrays, plan_samples
 from pipeline.cli.preparation import preparation_asked
 from pipeline.cli.progress import show_progress
 from pipeline.cli.rows import rows_asked
@@ -27,10 +30,11 @@ from pipeline.process.last_words import say
 from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
-from pipeline.rows import rows_of_source
+from pipeline.rows import RowsAsked, rows_of_source
 from pipeline.settings import Settings
 from pipeline.storage.leftovers import remove_leftovers
 from pipeline.storage.output_format import split_output
+from pipeline.storage.sources import Source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -52,8 +56,8 @@ class Requested(NamedTuple):
     read: tuple[Named, ...]
 
 
-def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
-    """The subcommand of a job."""
+def job_command(workflow: Aggregation[Any] | ArrayJob[Any], planned: bool = False) -> Command:
+    """The subcommand of a job; `planned`: it runs nothing, and says what the run would need."""
 
     @click.pass_context
     def callback(ctx: click.Context, /, **_: Any) -> None:
@@ -65,6 +69,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
 
     def run(ctx: click.Context) -> None:
         values = from_configuration(ctx)
+        values["dry_run"] = planned or values["dry_run"]
         if values["time_limit"] is not None:
             time_limit(values["time_limit"], f"{values['time_limit']:g} s")
         options = build_options(workflow.options, values)
@@ -84,7 +89,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
                 _run_aggregations(requested, values)
 
     arguments, flags = option_flags(workflow.options)
-    files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
+    files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow), shell_complete=complete_files)
     text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
     return Command(workflow.name, params=[*arguments, files, *flags, *shared_flags(workflow)], callback=callback,
                    help=text, short_help=workflow.summary, section="Jobs", example=workflow.example,
@@ -132,10 +137,7 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     """Run jobs over the same samples, read once, and write and print their results."""
     rows = rows_asked(values)
     source = opened(values["files"], values, empty=all(one.job.workflow.empty for one in requested))
-    prepared = preparation_asked(values).of_source(source)
-    number = len(requested) - bool(values.get("with_digest"))  # the digest is of all samples as they are
-    jobs = rows_of_source([prepared.job(one.job) for one in requested[:number]], rows, source)
-    jobs += [one.job for one in requested[number:]]
+    jobs, beside = _jobs_of(requested, rows, values, source)
     outputs = []
     for place, (job, (_, output, _)) in enumerate(zip(jobs, requested, strict=True)):
         flag = f"--also {job.workflow.name}: " if place else ""
@@ -145,16 +147,33 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
                 outputs.append(Named(f"{flag}-o", output))
         except UsageError as error:
             raise UsageError(f"{flag}{error}") from None
-    read = [*inputs([source, *prepared.sources], values), *(file for one in requested for file in one.read)]
+    read = [*inputs([source, *beside], values), *(file for one in requested for file in one.read)]
     check_apart([*outputs, *_trace(values)], read)
+    if values["dry_run"]:
+        kernel = next((one.job.workflow.kernel for one in requested if one.job.workflow.kernel), "")
+        multiple = rows.channels or 1
+        plan_samples(partial(_jobs_of, requested, rows, values), source, settings_of(values, kernel), multiple, values)
+        return
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
-        with journal_of(asked, (source, *prepared.sources), outputs, values) as journal:
+        with journal_of(asked, (source, *beside), outputs, values) as journal:
             outcomes = _run(name, values, kernel,
-                            lambda settings: run_all(jobs, source, settings, journal, prepared.sources))  # fmt: skip
-            reserved.publish(with_digest(outcomes) if number < len(jobs) else outcomes, values["as_json"])
+                            lambda settings: run_all(jobs, source, settings, journal, beside))  # fmt: skip
+            reserved.publish(
+                with_digest(outcomes) if values.get("with_digest") else outcomes, values["as_json"], values["quiet"]
+            )
+
+
+def _jobs_of(
+    requested: Sequence[Requested], rows: RowsAsked, values: dict[str, Any], source: Source
+) -> tuple[list[Job], tuple[Source, ...]]:
+    """The jobs for the samples of a source, and the sources that they read besides."""
+    prepared = preparation_asked(values).of_source(source)
+    number = len(requested) - bool(values.get("with_digest"))  # the digest is of all samples as they are
+    jobs = rows_of_source([prepared.job(one.job) for one in requested[:number]], rows, source)
+    return [*jobs, *(one.job for one in requested[number:])], prepared.sources
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -165,6 +184,9 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     sources = [opened(group, values, samples=False) for group in groups]
     check_apart([Named("-o", split_output(path)[0]), *_trace(values)], [*inputs(sources, values), *read])
+    if values["dry_run"]:
+        plan_arrays(workflow, options, sources, path, settings_of(values, workflow.kernel), values)
+        return
     chunks = values["chunks"]
     asked = ((_named(workflow), options if chunks is None else (options, chunks)),)
     with (
@@ -178,7 +200,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         journal.remove()  # the array is there, whether it can be printed or not
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
-        reserved.publish(outcome, values["as_json"])
+        reserved.publish(outcome, values["as_json"], values["quiet"])
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
@@ -194,21 +216,22 @@ def _run(
     name: str, values: dict[str, Any], kernel: str, run: Callable[[Settings], tuple[Outcome, ...]]
 ) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""
-    where = {name: values[name] for name in PLACEMENT}
     with show_progress(name, values["quiet"]) as progress:
-        return run(
-            Settings(
-                placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"], kernel=kernel),
-                verify=values["verify"],
-                replay=values["replay"],
-                chunk_bytes=values["chunk_size"],
-                device_memory_limit=values["device_memory_limit"],
-                memory_limit=values.get("memory_limit"),
-                traced=values["trace"] is not None,
-                progress=progress,
-                on_start=_print_dashboard,
-            )
-        )
+        return run(replace(settings_of(values, kernel), progress=progress, on_start=_print_dashboard))
+
+
+def settings_of(values: dict[str, Any], kernel: str) -> Settings:
+    """The flags of all jobs."""
+    where = {name: values[name] for name in PLACEMENT}
+    return Settings(
+        placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"], kernel=kernel),
+        verify=values["verify"],
+        replay=values["replay"],
+        chunk_bytes=values["chunk_size"],
+        device_memory_limit=values["device_memory_limit"],
+        memory_limit=values.get("memory_limit"),
+        traced=values["trace"] is not None,
+    )
 
 
 def _print_dashboard(workers: Any) -> None:

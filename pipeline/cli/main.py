@@ -7,12 +7,17 @@ import warnings
 import click
 
 from pipeline import __version__
+from pipeline.cli import COMMAND, COMPLETE
 from pipeline.cli.compare import compare_command
+from pipeline.cli.configuration import configuration
+from pipeline.cli.demo import demo
 from pipeline.cli.devices import devices
+from pipeline.cli.doctor import doctor
 from pipeline.cli.flags import Command
-from pipeline.cli.help import SectionedGroup
+from pipeline.cli.help import SectionedGroup, program
 from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
+from pipeline.cli.plan import plan
 from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
@@ -30,23 +35,39 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
-@click.group(name="pipeline", cls=SectionedGroup, context_settings=CONTEXT)
+START = (
+    "baru: histograms, exact sums, quantiles, products, stencils and maps over files larger than memory.",
+    "On every GPU or on the CPU: the same bits on any number of them, and every number checked.",
+    "",
+    "Three commands to try:",
+    "  {program} demo            # makes data, counts it, plants an error, shows that it is caught",
+    "  {program} doctor          # whether this machine is ready, and what to do if it is not",
+    "  {program} histogram FILE  # of your own data; before a long run: plan histogram FILE",
+    "",
+    "All jobs and commands: {program} --help. The options of one: {program} histogram --help.",
+)
+
+
+@click.group(name="pipeline", cls=SectionedGroup, context_settings=CONTEXT, invoke_without_command=True)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
               help="Show the version and exit.")  # fmt: skip
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Batch jobs over files larger than memory, on every GPU.
 
     The same bits on any number of GPUs, and every number checked.
 
     \b
     Try it:
+      python -m pipeline demo
       python -m pipeline generate data.bin
       python -m pipeline histogram data.bin
-      python -m pipeline histogram --help
 
     Exit status: 0 verified, 1 failed, 2 wrong usage, 3 verification found a mismatch, 75 stopped by a batch system's
     warning or --time-limit, 129, 130, 143 by a signal.
     """
+    if ctx.invoked_subcommand is None:
+        emit(*(line.format(program=program()) for line in START))
 
 
 for _workflow in WORKFLOWS.values():
@@ -67,7 +88,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (compare_command, devices, info, runs, *COMMANDS):
+for _command in (demo, doctor, plan, compare_command, configuration, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 
@@ -77,7 +98,9 @@ def main(arguments: list[str] | None = None) -> None:
         warnings.simplefilter("always", PipelineWarning)
         warnings.showwarning = show_warning  # type: ignore[assignment]
         try:
-            status = cli.main(arguments, prog_name="python -m pipeline", standalone_mode=False) or 0
+            name = program()
+            variable = COMPLETE if name == COMMAND else None  # a shell completes by the first word of a command
+            status = cli.main(arguments, prog_name=name, complete_var=variable, standalone_mode=False) or 0
         except click.exceptions.NoArgsIsHelpError as error:
             say(*error.format_message().splitlines())
             status = error.exit_code

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.process.last_words import emit, say
-from pipeline.report.panel import panel, to_json
+from pipeline.report.panel import panel, summary, to_json
 from pipeline.report.result_file import keep, write_output
 from pipeline.report.trace import render_trace, to_table
 from pipeline.storage.atomic_file import Target, reserved
@@ -72,7 +72,7 @@ class Outputs:
     results: tuple[Target | None, ...]
     trace: Target | None
 
-    def publish(self, outcomes: Sequence[Outcome], as_json: bool) -> None:
+    def publish(self, outcomes: Sequence[Outcome], as_json: bool, quiet: bool = False) -> None:
         """Write and print what was computed; where one of these fails the others are still done.
 
         Raises
@@ -90,7 +90,7 @@ class Outputs:
                 except Exception as error:  # of a library that draws, or for want of memory
                     problems += [_line(f"writing {target.path}", error), _kept(outcome)]
         try:
-            print_outcomes(outcomes, as_json)
+            print_outcomes(outcomes, as_json, quiet)
         except Exception as error:
             only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
             problems += [_line("printing", error), *map(_kept, only)]
@@ -128,11 +128,14 @@ def reserve(results: Sequence[str | None], trace: str | None) -> Iterator[Output
         yield Outputs(tuple(targets[:-1]), targets[-1])
 
 
-def print_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> None:
-    """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a panel."""
+def print_outcomes(outcomes: Sequence[Outcome], as_json: bool, quiet: bool) -> None:
+    """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a line, or a panel."""
     lines: list[str] = []
     for outcome in outcomes:
-        lines += [_document(outcome)] if as_json else [*([""] if lines else []), *panel(outcome)]
+        if as_json or quiet:
+            lines.append(_document(outcome) if as_json else summary(outcome))
+        else:
+            lines += [*([""] if lines else []), *panel(outcome)]
     emit(*lines)
 
 

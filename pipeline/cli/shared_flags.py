@@ -44,7 +44,10 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
              "for Perfetto or chrome://tracing, and print a summary on stderr."),
-        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr."),
+        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr, and print the "
+             "verdict in one line instead of the panel."),
+        Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing, and say what the run would need: chunks, "
+             "memory, disk and seconds; as `plan` does."),
         Flag(["--resume"], group=PLACE, is_flag=True, help="Continue the unfinished run of exactly this request, if "
              "there is one."),
         Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",

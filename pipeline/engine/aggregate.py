@@ -89,24 +89,10 @@ def run_all(
     """
     journal = Journal() if journal is None else journal
     loop = Run(settings, CHUNKS, journal.seed)
-    chunk_bytes, limit = settings.chunk_bytes, settings.device_memory_limit
-    if chunk_bytes is not None and chunk_bytes < source.dtype.itemsize:
-        raise UsageError(
-            f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got {chunk_bytes}"
-        )
-    jobs = tuple(job.prepared(source.dtype) for job in jobs)
-    for job in jobs:
-        if job.workflow.c_order:
-            check_order(job.workflow.name, source)
-        if job.workflow.dtypes and source.dtype.name not in job.workflow.dtypes:
-            raise UsageError(f"{job.workflow.name}: --kernel {job.workflow.kernel}: expected "
-                             f"samples of {' or '.join(job.workflow.dtypes)}, got {source.dtype.name}; leave --kernel "
-                             "out")  # fmt: skip
-    if settings.replay and source.nbytes is None:
-        raise UsageError(f"--replay: expected inputs of known length, got {source.names[0]}")
+    limit = settings.device_memory_limit
+    jobs = accepted(jobs, source, settings)
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
     spare_bytes = sys.maxsize if limit is None else spare_bytes_within(limit)
-    check_passes(source, jobs)
     nbytes = cluster_bytes([source, *beside], settings.placement)
     with (
         unchanged([source, *beside], journal),
@@ -118,9 +104,9 @@ def run_all(
         main = Pass(jobs, workers.device, block_bytes, settings.traced, loop.seed, verify, uuid4().hex,
                     spare_bytes)  # fmt: skip
         checked = [sys.maxsize] * len(jobs)  # samples, in the pass of each job that checked the fewest
-        number, samples, pass_ = 0, 0, _pass(main)
+        number, samples, pass_ = 0, 0, next_pass(main)
         done = ChunksDone(journal, number, pass_)
-        chunks = _plan(loop, pass_, source, done)
+        chunks = plan_pass(loop, pass_, source, done)
         if isinstance(chunks, tuple) and chunks:  # a source of unknown length has no chunks yet
             loop.on_gpus(warm_up, pass_, chunks[0])
         with loop.timed():
@@ -137,9 +123,9 @@ def run_all(
                     break
                 resolved = partial(_resolved, main.jobs, due)
                 main = replace(main, jobs=totals.used(partials, covered.samples, resolved))
-                samples, number, pass_ = covered.samples, number + 1, _pass(main)
+                samples, number, pass_ = covered.samples, number + 1, next_pass(main)
                 done = ChunksDone(journal, number, pass_)
-                chunks = _plan(loop, pass_, source, done)
+                chunks = plan_pass(loop, pass_, source, done)
 
     def outcome(job: Job, total: NDArray[Any], checked: int) -> Outcome:
         result = job.finalized(total)
@@ -150,7 +136,26 @@ def run_all(
     return totals.used(partials, covered.samples, lambda sums: tuple(map(outcome, main.jobs, sums, checked)))
 
 
-def _pass(main: Pass) -> Pass:
+def accepted(jobs: Sequence[Job], source: Source, settings: Settings) -> tuple[Job, ...]:
+    """The jobs for the samples of a source; UsageError if the request is impossible."""
+    if settings.chunk_bytes is not None and settings.chunk_bytes < source.dtype.itemsize:
+        raise UsageError(f"--chunk-size: expected at least one sample of {source.dtype.itemsize} bytes, got "
+                         f"{settings.chunk_bytes}")  # fmt: skip
+    jobs = tuple(job.prepared(source.dtype) for job in jobs)
+    for job in jobs:
+        if job.workflow.c_order:
+            check_order(job.workflow.name, source)
+        if job.workflow.dtypes and source.dtype.name not in job.workflow.dtypes:
+            raise UsageError(f"{job.workflow.name}: --kernel {job.workflow.kernel}: expected "
+                             f"samples of {' or '.join(job.workflow.dtypes)}, got {source.dtype.name}; leave --kernel "
+                             "out")  # fmt: skip
+    if settings.replay and source.nbytes is None:
+        raise UsageError(f"--replay: expected inputs of known length, got {source.names[0]}")
+    check_passes(source, jobs)
+    return jobs
+
+
+def next_pass(main: Pass) -> Pass:
     """The next pass: surveys for the jobs that need one, or, once all options are complete, the jobs themselves."""
     due = tuple(compress(main.jobs, surveys_due(main.jobs)))
     if not due:
@@ -170,19 +175,19 @@ def _mode(loop: Run, pass_: Pass) -> str:
     return "off" if pass_.proven else loop.mode
 
 
-def _plan(loop: Run, pass_: Pass, source: Source, done: ChunksDone) -> Plan:
+def plan_pass(loop: Run, pass_: Pass, source: Source, done: ChunksDone) -> Plan:
     """Chunks, and parts of them that are large in comparison with their partials; the same as in an earlier run."""
     chunk_bytes, part_bytes = loop.settings.chunk_bytes or _chunk_bytes(source, loop), sys.maxsize
     mode = _mode(loop, pass_)
     if mode in ("auto", "full"):
         unit = PART_BYTES[pass_.device]
-        number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * _partial_bytes(pass_, source)) // unit)
+        number = -(-max(chunk_bytes // PARTS, PART_OF_PARTIAL * partial_bytes(pass_, source)) // unit)
         part_bytes = max(number, 1) * unit
     chunk_bytes, part_bytes = done.cut(chunk_bytes, part_bytes)
     return plan(source, chunk_bytes, mode, loop.seed, part_bytes)
 
 
-def _partial_bytes(pass_: Pass, source: Source) -> int:
+def partial_bytes(pass_: Pass, source: Source) -> int:
     """Bytes of the partials of all jobs."""
     return sum(job.partial_bytes(source.dtype.newbyteorder("=")) for job in pass_.jobs)
 
@@ -227,7 +232,7 @@ def _one_pass(
     # with a journal those that have to be done are not left to the end: what is not checked is not kept.
     mode = _mode(loop, pass_)
     later = mode == "auto" and isinstance(chunks, tuple) and (
-        len(chunks) * _partial_bytes(pass_, source) <= WAITING_BYTES
+        len(chunks) * partial_bytes(pass_, source) <= WAITING_BYTES
     )  # fmt: skip
 
     def check(items: Sequence[Chunk], computed: Any) -> list[Task]:  # does not wait for the computed partials

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from numpy.typing import NDArray
 
-from pipeline.cluster.choice import Load
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
-from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
+from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_regions import checked_together, joined_regions, run_regions
+from pipeline.engine.array_request import (
+    REGION_BYTES,
+    accepted,
+    cut_regions,
+    load_of,
+    plan_array,
+    within_limits,
+)
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Run
 from pipeline.engine.verdict import Verdict
-from pipeline.errors import UsageError
 from pipeline.settings import Settings
-from pipeline.storage.array_file import as_stored, join
-from pipeline.storage.check_place import check_place
 from pipeline.storage.leftovers import Resumable
 from pipeline.storage.mapped_output import begin_again
-from pipeline.storage.output_array import OutputFile
 from pipeline.storage.output_file import output_file
-from pipeline.storage.output_format import map_output, split_output
+from pipeline.storage.output_format import map_output
 from pipeline.storage.sources import Source
-from pipeline.threads import THREADS, cores
 from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec
-
-# Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
-# the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
-# every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
-REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**27, ("gpu", False): 2**28, ("gpu", True): 2**28}
-
-# Most memory that a task takes, copies included, as a multiple of its inputs and output.
-COPIES = 4
 
 # Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
 APART = 2**33
@@ -120,54 +113,36 @@ def run_array(
     PipelineError
         If the run fails otherwise; UsageError if the request is impossible.
     """
-    expected = workflow.operands(options) or 1
-    if len(sources) != expected:
-        raise UsageError(f"{workflow.name}: expected {expected} array{'s'[: expected > 1]}, got {len(sources)}")
-    for source in sources:
-        check_place(split_output(path)[0], source)
-    inputs = tuple(join(source) for source in sources)
-    specs = [Spec(array.spec.shape, array.spec.dtype.newbyteorder("=")) for array in inputs]
-    try:
-        spec = workflow.outline(specs, options)
-    except ValueError as error:
-        raise UsageError(f"{workflow.name}: {error}") from None
-    rounding = workflow.rounding(specs, options)
-    if rounding and settings.replay:
-        raise UsageError(f"{workflow.name}: expected no --replay of what is {rounding}; leave it out, or ask for exact "
-                         "arithmetic")  # fmt: skip
-    stored, moved = spec, inputs
-    if workflow.verbatim:
-        stored, moved = Spec(spec.shape, inputs[0].spec.dtype), tuple(map(as_stored, inputs))
-    nbytes = sum(array.spec.nbytes for array in inputs) + spec.nbytes
+    asked = accepted(workflow, options, sources, path, settings)
+    inputs, specs, spec, nbytes = asked.inputs, asked.specs, asked.spec, asked.nbytes
     journal = Journal() if journal is None else journal
     later = Resumable(journal.token, journal.continued, lambda: journal.saved) if journal.possible else None
     loop = Run(settings, LANES, journal.seed)
     loop.stages.nbytes = nbytes
     limit = settings.device_memory_limit
-    planned = OutputFile(path, 0, spec, mappable=False)
-    plan = ArrayPlan(workflow, options, moved, planned, loop.mode, loop.seed, settings.traced, limit)
+    plan = plan_array(workflow, options, asked, path, settings, loop.seed)
     placed = cluster_bytes(sources, settings.placement) and nbytes
     done = RegionsDone(journal)
 
     @cache
     def cut(device: str, most: float) -> tuple[int, list[Bounds]]:
         region_bytes = settings.chunk_bytes or REGION_BYTES[device, workflow.streams]
-        return _regions(plan, region_bytes, most, done.elements)
+        return cut_regions(plan, region_bytes, most, done.elements)
 
     def prepare(device: str) -> None:
         """Begin what the checks need the inputs for, while the worker of this process starts."""
         if workflow.prepare and checked_together(plan, settings):
             ahead.append(files.enter_context(closing(_prepared_checks(plan, device))))
             if done.elements is None:  # else an earlier run may have finished some
-                _, regions = cut(device, _within_limits(1, device, settings))
+                _, regions = cut(device, within_limits(1, device, settings))
                 ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
 
     ahead: list[PreparedChecks] = []
     with (
-        output_file(path, stored, later, chunks) as ready,
+        output_file(path, asked.stored, later, chunks) as ready,
         unchanged(sources, journal),
         ExitStack() as files,
-        loop.open(placed, load=lambda: _load(plan, placed, settings), here=prepare) as workers,
+        loop.open(placed, load=lambda: load_of(plan, placed, settings), here=prepare) as workers,
     ):
         elements, regions = cut(workers.device, _most_bytes(workers, settings))
         if regions:
@@ -184,9 +159,11 @@ def run_array(
             finally:  # the next job in these processes has a limit of its own, or none
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
-    result = ArrayResult(path, stored, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()})
+    result = ArrayResult(
+        path, asked.stored, notes | {name: f"{count:,} of {spec.size:,}" for name, count in counts.items()}
+    )
     return loop.outcome((workflow, options), inputs, result, spec.size, checked.elements, len(regions),
-                        escape=checked.escape, undetected=checked.undetected, rounding=rounding)  # fmt: skip
+                        escape=checked.escape, undetected=checked.undetected, rounding=asked.rounding)  # fmt: skip
 
 
 def _prepared_checks(plan: ArrayPlan, device: str) -> PreparedChecks:
@@ -204,67 +181,10 @@ def _prepared_checks(plan: ArrayPlan, device: str) -> PreparedChecks:
     return ChecksAhead(plan)
 
 
-def _load(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:
-    """What there is to do, if one GPU does it; tasks are counted where they may be small."""
-    workflow, tasks = plan.workflow, 0
-    if nbytes and (settings.chunk_bytes or settings.memory_limit or settings.device_memory_limit):
-        region_bytes = settings.chunk_bytes or REGION_BYTES["gpu", workflow.streams]
-        with suppress(UsageError):  # processes with fewer threads may be within the limit
-            tasks = len(_regions(plan, region_bytes, _within_limits(min(cores(), THREADS["gpu"]), "gpu", settings))[1])
-    if workflow.operations is None:
-        return Load("write", nbytes, tasks=tasks)
-    return Load("multiply", nbytes, workflow.operations(plan.native(), plan.options), tasks)
-
-
 def _most_bytes(workers: Workers, settings: Settings) -> float:
     """Bytes that a region's inputs and output may take within the memory limits."""
     threads = workers.threads
     if settings.memory_limit is not None:
         processes = max(1, len(known_workers(workers.client, workers.description)))  # all may be restarting
         threads = -(-threads // processes)
-    return _within_limits(threads, workers.device, settings)
-
-
-def _within_limits(threads: int, device: str, settings: Settings) -> float:
-    """The same for a process with so many threads."""
-    shares = [math.inf]
-    if settings.memory_limit is not None:
-        shares.append(settings.memory_limit / (threads * COPIES))
-    if settings.device_memory_limit is not None and device == "gpu":
-        shares.append(settings.device_memory_limit / (LANES * COPIES))
-    return min(shares)
-
-
-def _regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None = None) -> tuple[int, list[Bounds]]:
-    """Regions of the output of about so many bytes each, including their parts of the inputs; or of so many elements.
-
-    Returns
-    -------
-    Elements that were asked for; regions.
-    """
-    spec, specs, workflow = plan.output.spec, plan.native(), plan.workflow
-    if not spec.size:
-        return 0, []
-    least = _taken(plan, next(iter(workflow.regions(specs, spec, plan.options, 1))))
-    if least > most:  # known before millions of regions are listed
-        raise _too_large(plan, least, most)
-    nbytes, again = int(min(nbytes, most)), elements
-    elements = again or max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
-    while True:
-        regions = list(workflow.regions(specs, spec, plan.options, elements))
-        taken = max(_taken(plan, region) for region in {regions[0], regions[len(regions) // 2], regions[-1]})
-        if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
-            return elements, regions
-        if elements == 1 or again:
-            raise _too_large(plan, taken, most, " or leave --resume out" if again else "")
-        elements = max(1, elements // 2)
-
-
-def _too_large(plan: ArrayPlan, taken: int, most: float, other: str = "") -> UsageError:
-    return UsageError(f"{plan.workflow.name}: expected tasks that take at most {int(most)} bytes each, as the limit of "
-                      f"memory says, got one that takes {taken}; raise the limit{other}")  # fmt: skip
-
-
-def _taken(plan: ArrayPlan, region: Bounds) -> int:
-    read = sum(nbytes_of(array.spec, bounds) for array, bounds in needs(plan, region))
-    return nbytes_of(plan.output.spec, region) + read
+    return within_limits(threads, workers.device, settings)

@@ -35,7 +35,7 @@ class _State:
 
     held = 0  # sections that may not be interrupted
     sealed = False  # everything is verified
-    hurry = False  # a signal came after that
+    hurry: Stopped | None = None  # a signal came after that
     waiting: Stopped | None = None  # raised when no section holds it
     raised = False
     late: Timer | None = None  # ends this process if it does not leave, where there is no supervisor
@@ -69,8 +69,8 @@ def handled() -> Iterator[None]:
             signal.signal(number, handler)
         if _State.late:
             _State.late.cancel()
-        _State.held, _State.sealed, _State.hurry, _State.raised = 0, False, False, False
-        _State.waiting = _State.late = _State.limit = None
+        _State.held, _State.sealed, _State.raised = 0, False, False
+        _State.waiting = _State.hurry = _State.late = _State.limit = None
 
 
 def limit(seconds: float, text: str) -> None:
@@ -86,6 +86,14 @@ def seal() -> None:
     _State.sealed = signal.getsignal(signal.SIGTERM) is _received
 
 
+def unseal() -> None:
+    """Another run begins, which signals stop; one that came since `seal` does so now."""
+    _State.sealed = False
+    if _State.hurry:
+        stopped, _State.hurry, _State.raised = _State.hurry, None, True
+        raise stopped
+
+
 def ignore() -> None:
     """Ignore all signals from now on: Python would show a traceback of one that comes while it exits."""
     if current_thread() is main_thread():
@@ -95,7 +103,7 @@ def ignore() -> None:
 
 def in_a_hurry() -> bool:
     """Whether a signal came when all was verified: results must be written before this process is killed."""
-    return _State.hurry
+    return _State.hurry is not None
 
 
 @contextmanager
@@ -112,10 +120,8 @@ def held() -> Iterator[None]:
 
 
 def _received(number: int, frame: Any) -> None:
-    _State.hurry = _State.hurry or _State.sealed
-    if _State.sealed or _State.raised:
+    if _State.raised:
         return
-    _State.raised = True
     if number == signal.SIGALRM:
         stopped = Stopped(TIME_LIMIT_STATUS, f"stopped by the time limit of {_State.limit}")
     elif number == signal.SIGINT:
@@ -123,6 +129,10 @@ def _received(number: int, frame: Any) -> None:
     else:
         name = signal.Signals(number)
         stopped = Stopped(STATUS[name], f"stopped by {name.name}")
+    if _State.sealed:
+        _State.hurry = stopped
+        return
+    _State.raised = True
     if not supervisor.present():
         _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
         _State.late.daemon = True

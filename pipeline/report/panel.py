@@ -93,6 +93,11 @@ def _replayed(verdict: Verdict) -> str:
     return f"{verdict.replayed:,} tasks computed again, {where}: the same bits"
 
 
+def summary(outcome: Outcome) -> str:
+    """One line: the job, its input, and the verdict."""
+    return f"{outcome.workflow.name} of {_named(outcome)}: {next(filter(None, verdict_lines(outcome.verdict)))}"
+
+
 def panel(outcome: Outcome) -> list[str]:
     """Lines of the result panel."""
     stages = outcome.stages
@@ -211,7 +216,8 @@ def _busy(outcome: Outcome) -> dict[str, float]:
 
 
 def _bound(outcome: Outcome) -> str | None:
-    busy = _busy(outcome)
+    """The stage that took longest; none of a small input, where starting tasks did."""
+    busy = _busy(outcome) if _input_bytes(outcome) >= RATED_BYTES else {}
     return max(busy, key=busy.__getitem__, default=None)
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, meant
 from pipeline.storage.atomic_file import reserved, told
 
 BLOCK = 2**20  # samples; a different length changes the files of every seed
@@ -123,10 +123,12 @@ def _check(samples: int, dtype: str, distribution: str, seed: int) -> None:
     if samples < 1:
         raise UsageError(f"samples: expected 1 or more, got {samples}; ask for at least one sample")
     if dtype not in DTYPES:
-        raise UsageError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}; choose one of them")
+        advice = meant(dtype, DTYPES) or "; choose one of them"
+        raise UsageError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}{advice}")
     if distribution not in DISTRIBUTIONS:
         expected = ", ".join(DISTRIBUTIONS)
-        raise UsageError(f"distribution: expected one of {expected}, got {distribution!r}; choose one of them")
+        advice = meant(distribution, DISTRIBUTIONS) or "; choose one of them"
+        raise UsageError(f"distribution: expected one of {expected}, got {distribution!r}{advice}")
     if not 0 <= seed < 2**64:
         raise UsageError(f"seed: expected 0 to 2**64 - 1, got {seed}; choose a seed in that range")
 

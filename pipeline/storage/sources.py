@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, meant
 from pipeline.process.beat import STALL_SECONDS
 from pipeline.storage.alike import check_dtypes
 from pipeline.storage.files import Files, SourceFile
@@ -142,7 +142,7 @@ def open_source(
         If a file cannot be read.
     """
     if dtype is not None and dtype not in NAMES:
-        raise UsageError(f"--dtype: expected one of {', '.join(NAMES)}, got {dtype!r}")
+        raise UsageError(f"--dtype: expected one of {', '.join(NAMES)}, got {dtype!r}{meant(dtype, NAMES)}")
     if byteorder is not None and byteorder not in BYTEORDERS:
         raise UsageError(f"--byteorder: expected one of {', '.join(BYTEORDERS)}, got {byteorder!r}")
     if offset is not None and offset < 0:

@@ -70,6 +70,7 @@ ENTRIES = {
     ),
     "verified_writing": Entry("any", {"mebibytes": 1, "times": TWICE, "repeats": 1}, of="verified_rates.writing"),
     "verified_products": Entry("any", {"sizes": (("float32", 64),), "repeats": 1}, of="verified_rates.products"),
+    "estimates": Entry("any", {"mebibytes": 1, "side": 64, "repeats": 1}),
     "formats": Entry("any", {"mebibytes": 16, "repeats": 1, "whole": 16}),
     "questions": Entry("cpu", {"gib": 2**-8, "repeats": 1}),
     "growth": Entry("any", {"sizes": (2**16, 2**14), "most": 2**15}),

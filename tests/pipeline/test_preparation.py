@@ -112,7 +112,7 @@ def test_the_command_line(run: Run, data: Path) -> None:
 
 
 def test_the_panel_and_the_table(run: Run) -> None:
-    status, out, _ = run("reduce", "x.npy", "--op", "count", "--where", "x > 0", "--gain", "2", "-o", "r.csv", "-q")
+    status, out, _ = run("reduce", "x.npy", "--op", "count", "--where", "x > 0", "--gain", "2", "-o", "r.csv")
     lines = out.splitlines()
     assert status == 0 and "calibrated  x * 2.0 + 0.0" in lines
     (excluded,) = (line for line in lines if line.startswith("excluded"))

@@ -177,7 +177,7 @@ def test_edges_of_each_row(frames: NDArray[np.float32], tmp_path: Path) -> None:
             text = f"histogram: --edges: expected as many rows as there are lines of edges, 6, got {number};"
             with pytest.raises(UsageError, match=text):
                 pipeline.run("histogram", given, edges=edges, **rows, **kind)
-    words = ["histogram", "a.bin", "--dtype", "float32", "--channels", str(CHANNELS), "--edges", "edges.npy", "-q"]
+    words = ["histogram", "a.bin", "--dtype", "float32", "--channels", str(CHANNELS), "--edges", "edges.npy"]
     done = CliRunner().invoke(cli, [*words, "-o", "rows.csv"], catch_exceptions=False)
     assert done.exit_code == 0 and f"channel 5  range [{edges[5, 0]:g}, {edges[5, -1]:g}], bins: 8" in done.stdout
     lines = Path("rows.csv").read_text().splitlines()

@@ -41,9 +41,9 @@ THIRD_PARTY = {
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
-    {"dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "compare", "report"},
-    {"by_kernel", "arguments"}, {"in_memory"}, {"rows"}, {"engine"}, {"settings"}, {"cluster"}, {"gpu"},
-    {"storage"}, {"timeline"}, {"process"}, {"threads", "errors"},
+    {"dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"doctor", "estimate"}, {"pipeline"},
+    {"api", "compare", "report"}, {"by_kernel", "arguments"}, {"in_memory"}, {"rows"}, {"engine"}, {"settings"},
+    {"cluster"}, {"gpu"}, {"storage"}, {"timeline"}, {"process"}, {"threads", "errors", "packages"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in
@@ -284,8 +284,8 @@ def test_names_in_strings_are_found(tmp_path: Path) -> None:
 
 def test_entry_points_can_be_found() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    entries = [*project["scripts"].values(), *project["entry-points"]["dask_cli"].values()]
-    assert len(entries) == 2 and all(callable(resolve_name(entry)) for entry in entries)
+    entries = [entry for group in (project["scripts"], *project["entry-points"].values()) for entry in group.values()]
+    assert len(entries) == 3 and all(callable(resolve_name(entry)) for entry in entries)
 
 
 @pytest.mark.parametrize(

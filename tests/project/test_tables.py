@@ -119,6 +119,6 @@ def test_readme_shows_what_the_first_command_prints() -> None:
     command = re.search(r"-m pipeline (histogram data/ecg.npy .*)\n", TEXT)
     shown = re.search(r"<!-- panel -->\n```\n(.*?)\nwhole run ", TEXT, re.DOTALL)
     assert command and shown
-    printed = CliRunner().invoke(cli, [*command[1].split(), "-q"]).stdout
+    printed = CliRunner().invoke(cli, command[1].split()).stdout
     assert [line.rstrip() for line in printed.splitlines()][: shown[1].count("\n") + 1] == shown[1].split("\n")
     assert printed.splitlines()[-1] == TEXT[shown.start() :].split("```")[1].rstrip().splitlines()[-1]

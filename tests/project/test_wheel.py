@@ -54,11 +54,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
-    """With the kernel sources, which are compiled on the target machine; without tests, data and docs."""
+    """With the module of the command and the kernel sources, which are compiled on the target machine."""
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if ".dist-info/" not in name}
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
-    expected = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+    expected = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts} | {"baru.py"}
     assert packed == expected
     assert {".py", ".cu", ".cuh", ".cpp", ".hpp"} <= {Path(name).suffix for name in packed}
 

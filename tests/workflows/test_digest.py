@@ -159,13 +159,13 @@ def test_outputs(tmp_path: Path) -> None:
     assert (header, rows[0]) == (["name", "value"], ["blake3", OF_ECG])
     with np.load(tmp_path / "a.npz") as arrays:
         assert str(arrays["blake3"]) == OF_ECG and arrays["samples"] == 108_000
-    done = CliRunner().invoke(cli, ["digest", ECG, "-q"])
+    done = CliRunner().invoke(cli, ["digest", ECG])
     assert f"BLAKE3     {OF_ECG}" in done.stdout
 
 
 @pytest.mark.parametrize("job", ["histogram", "reduce"])
 def test_results_name_what_they_were_computed_from(job: str, tmp_path: Path) -> None:
-    words = [job, ECG, "--with-digest", "-q", "-o", str(tmp_path / "a.json")]
+    words = [job, ECG, "--with-digest", "-o", str(tmp_path / "a.json")]
     done = CliRunner().invoke(cli, [*words, "--json"])
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["input"]["blake3"] == OF_ECG

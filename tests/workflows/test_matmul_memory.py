@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.engine.array
+import pipeline.engine.array_request
 import workflows.matmul
 from kernels.matmul.memory import device_bytes
 from pipeline.cluster.placement import Placement
@@ -37,7 +37,7 @@ def bytes_of(specs: list[Spec], region: Bounds) -> int:
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("inner", [1, 64, 4096, 100_000])
 def test_regions_take_no_more_than_the_run_counts_on(pair: tuple[str, str], inner: int) -> None:
-    assert COPIES == pipeline.engine.array.COPIES
+    assert COPIES == pipeline.engine.array_request.COPIES
     specs = [Spec((9_000, inner), np.dtype(pair[0])), Spec((inner, 7_000), np.dtype(pair[1]))]
     output = MATMUL.outline(specs, MatmulOptions())
     each = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)

@@ -118,7 +118,7 @@ def test_output_files(tmp_path: Path, suffix: str) -> None:
 
 
 def test_panel() -> None:
-    done = CliRunner().invoke(cli, ["reduce", ECG, "-q", "--op", "sum,count"], catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["reduce", ECG, "--op", "sum,count"], catch_exceptions=False)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("reduce of ") and lines[2].split() == ["samples", "108,000"]
     assert "sum        107025651" in lines and lines[-2].startswith("verdict")

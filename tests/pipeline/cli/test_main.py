@@ -229,7 +229,7 @@ def test_help_is_light() -> None:
     assert done.stdout.endswith("heavy: []\n")
     for text in ("histogram [OPTIONS] FILES...", "transpose [OPTIONS] FILE\n", "matmul [OPTIONS] FILES...",
                  "map [OPTIONS] OPERATION FILES...", "stencil [OPTIONS] FILES...", "generate [OPTIONS] FILE",
-                 "devices [OPTIONS]", "[OPTIONS] COMMAND"):  # fmt: skip
+                 "devices [OPTIONS]", "[OPTIONS] [COMMAND]"):  # fmt: skip
         assert f"Usage: python -m pipeline {text}" in done.stdout
 
 
@@ -266,7 +266,8 @@ def test_help_lists_jobs_before_other_commands(run: Run) -> None:
     parts = sections(run("--help")[1])
     assert re.findall(r"^  (\w+)", parts["Jobs"], re.MULTILINE) == list(WORKFLOWS)
     assert re.findall(r"^  (\w+)", parts["Other commands"], re.MULTILINE) == [
-        "generate", "compare", "devices", "info", "study", "inspect"]  # fmt: skip
+        "generate", "demo", "doctor", "plan", "compare", "config", "devices", "info", "runs", "study", "inspect",
+    ]  # fmt: skip
     assert "..." not in parts["Jobs"] + parts["Other commands"]
 
 

@@ -137,7 +137,7 @@ def test_stopped_before_anything_has_begun(runner: Runner, folder: Path, monkeyp
     def stopped(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(array, "_regions", stopped)
+    monkeypatch.setattr(array, "cut_regions", stopped)
     with pytest.raises(KeyboardInterrupt):
         transpose(runner, folder)
     assert runner.journals() == [] and [path.name for path in folder.iterdir()] == ["m.npy"]

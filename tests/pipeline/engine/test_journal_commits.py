@@ -96,7 +96,7 @@ def test_regions_are_committed_before_workers_are_told(
 
 def test_stopped_before_anything_has_begun(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to continue."""
-    monkeypatch.setattr("pipeline.engine.aggregate._plan", _stopped)
+    monkeypatch.setattr("pipeline.engine.aggregate.plan_pass", _stopped)
     with pytest.raises(KeyboardInterrupt):
         runner.aggregate(PLAIN, path)
     assert runner.journals() == []

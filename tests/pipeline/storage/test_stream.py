@@ -254,7 +254,7 @@ def command(*words: str, **how: Any) -> subprocess.Popen[bytes]:
 
 
 def test_command_reads_its_standard_input() -> None:
-    with command("reduce", "-", "--dtype", "int16", "--op", "sum", "-q", stdin=-1) as process:
+    with command("reduce", "-", "--dtype", "int16", "--op", "sum", stdin=-1) as process:
         out, err = process.communicate(DATA.tobytes(), 60)
     assert (process.returncode, err) == (0, b"")
     assert re.search(rf"^sum +{DATA.sum(dtype=int)}$", out.decode(), re.MULTILINE), out

@@ -1,0 +1,192 @@
+"""What a run of aggregations will need."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.cluster.choice import Load
+from pipeline.engine.aggregate import accepted, next_pass, partial_bytes, plan_pass, run_all
+from pipeline.engine.aggregate_journal import ChunksDone
+from pipeline.engine.aggregate_parts import WAITING_BYTES
+from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.inputs import cluster_bytes
+from pipeline.engine.journal import Journal
+from pipeline.engine.run_loop import Run as Loop
+from pipeline.errors import PipelineError, UsageError
+from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
+from pipeline.estimate.estimate import Estimate, Need, Time, size
+from pipeline.estimate.machine import Planned, free_memory, planned
+from pipeline.estimate.storage import rate, uncached
+from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within
+from pipeline.process.scratch_folder import scratch_folder
+from pipeline.settings import Settings
+from pipeline.storage.blocks import BLOCK_BYTES as READ_BYTES
+from pipeline.storage.generate import generate
+from pipeline.storage.scratch import KEPT_BYTES
+from pipeline.storage.sources import DTYPES, Source, open_source
+
+Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]  # jobs for a source, and what they read besides
+
+SIZES = {"cpu": (2**23, 2**27), "gpu": (2**26, 2**30)}  # bytes of the runs that are measured
+SEED = 0  # a run draws its own; chunks do not depend on it
+BLOCK = 2**20  # generated samples, which repeat
+
+
+def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: int) -> Estimate:
+    """What a run over a source will need; `multiple`: of how many samples a source has to be.
+
+    Raises
+    ------
+    UsageError
+        If the request is impossible, or the source can be read only once.
+    """
+    if source.nbytes is None or source.read_once:
+        raise UsageError(f"plan: expected files, got {source.names[0]}, of which nothing is known before it is read; "
+                         "write it to a file first")  # fmt: skip
+    several, beside = made(source)
+    jobs = accepted(several, source, settings)
+    nbytes = cluster_bytes([source, *beside], settings.placement)
+    machine = planned(settings.placement, nbytes, lambda: all(job.compiled for job in jobs),
+                      lambda: Load("read", nbytes))  # fmt: skip
+    loop = Loop(settings, CHUNKS, SEED)
+    loop.workers = machine.workers
+    limit = settings.device_memory_limit
+    block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
+    pass_ = next_pass(Pass(jobs, machine.workers.device, block_bytes, verify=settings.verify))
+    chunks = plan_pass(loop, pass_, source, ChunksDone(Journal(), 0, pass_))
+    assert isinstance(chunks, tuple)
+    surveyed = any(job.surveyed for job in jobs)
+    time, unknown, passes = None, "", 1 + surveyed
+    try:
+        if any("://" in name for name in (*source.paths, *source.names)):
+            raise PipelineError("how fast remote storage answers is not known")
+        model = _model(made, jobs, source, settings, machine, multiple)
+        passes = max(passes, model.passes)
+        time = _time(model, source, passes, settings, machine, [*beside], all(chunk.plain for chunk in chunks))
+    except UsageError as error:  # the job does not take generated samples, as with a mask
+        unknown = f"this cannot be measured with generated samples: {error}"
+    except OSError as error:
+        unknown = f"the machine cannot be measured: {error.strerror or error}"
+    except PipelineError as error:
+        unknown = f"the machine cannot be measured: {error}"
+    name = ", ".join(job.workflow.name for job in jobs)
+    return Estimate(
+        f"{name} of {', '.join(source.names[:3])}{' …' if len(source.names) > 3 else ''} ({source.dtype.name})",
+        machine.workers.description, source.nbytes, passes, surveyed, len(chunks),
+        max((chunk.nbytes for chunk in chunks), default=0),
+        _needs(pass_, source, settings, machine, max((len(chunk.parts) for chunk in chunks), default=1)),
+        time, unknown,
+    )  # fmt: skip
+
+
+def _needs(pass_: Pass, source: Source, settings: Settings, machine: Planned, parts: int) -> list[Need]:
+    workers, partial = machine.workers, partial_bytes(pass_, source)
+    waiting = WAITING_BYTES if settings.verify == "auto" else 0
+    kept = 2 * workers.computing * parts + 2
+    each, fewer = READ_BYTES + KEPT_BYTES, "make fewer bins or rows, or free some memory"
+    needs = [Need(
+        "host memory", free_memory(),
+        workers.threads * each + kept * partial + waiting,
+        f"{workers.threads} threads with {size(each)} each + {kept:,} partials of {size(partial)}"
+        f"{f' + {size(waiting)} that wait for checks' if waiting else ''}",
+        workers.threads * READ_BYTES + (workers.computing + 1) * partial,
+        f"{workers.threads} threads with {size(READ_BYTES)} each + {workers.computing + 1:,} partials of "
+        f"{size(partial)}", fewer,
+    )]  # fmt: skip
+    if machine.chosen.gpus:
+        free, blocks = min(gpu.free for gpu in machine.chosen.gpus), CHUNKS * SLOTS
+        needs.append(Need(
+            "memory of each GPU", free,
+            blocks * pass_.block_bytes + 2 * CHUNKS * partial,
+            f"{blocks} blocks of {size(pass_.block_bytes)} + {2 * CHUNKS} partials of {size(partial)}, besides CUDA's "
+            "own",
+            blocks * LEAST_BLOCK_BYTES + CHUNKS * partial,
+            f"{blocks} blocks of {size(LEAST_BLOCK_BYTES)} + {CHUNKS} partials of {size(partial)}",
+            f"{fewer}, or give --device cpu",
+        ))  # fmt: skip
+    return needs
+
+
+def _model(
+    made: Made, jobs: Sequence[Job], source: Source, settings: Settings, machine: Planned, multiple: int
+) -> Model:
+    """The model of these jobs on one worker; UsageError if they cannot have generated samples."""
+    where = replace(settings.placement, device=machine.workers.device, dashboard_address=None)
+    if machine.chosen.gpus:
+        where = replace(where, gpus="1")
+    how = Settings(where, device_memory_limit=settings.device_memory_limit)
+    dtype, sizes = source.dtype, SIZES[machine.workers.device]
+
+    def runs(folder: Path) -> list[Run]:
+        return [_run(made, _generated(folder, dtype, max(nbytes // dtype.itemsize // multiple, 1) * multiple))
+                for nbytes in sizes]  # fmt: skip
+
+    try:
+        asked = [(job.workflow.name, job.workflow.kernel, dict(job.workflow.asked), pickle.dumps(job.options))
+                 for job in jobs]  # fmt: skip
+    except (pickle.PicklingError, AttributeError, TypeError):
+        raise UsageError("the options of this job cannot be compared with those of earlier measurements") from None
+    key = ("aggregate", asked, dtype.str, machine.workers.device, sizes)
+    with scratch_folder() as folder:
+        return calibrated(key, lambda: runs(folder), how)
+
+
+def _run(made: Made, path: str) -> Run:
+    source = open_source((path,))
+    jobs, beside = made(source)
+    nbytes = source.nbytes or 0
+    what = f"with {size(nbytes)} of generated {source.dtype.name}, bell-shaped, in memory"
+    return Run(lambda how: run_all(jobs, source, how, beside=beside)[0], nbytes, 0.0, what)
+
+
+def _generated(folder: Path, dtype: np.dtype[Any], samples: int) -> str:
+    """A `.npy` file of so many samples."""
+    native = dtype.name if dtype.name in DTYPES else "float64"
+    block, path = folder / "block.npy", folder / f"{samples}.npy"
+    generate(block, min(BLOCK, samples), native, "gaussian")
+    np.save(path, np.resize(np.load(block).astype(dtype), samples))
+    return str(path)
+
+
+def _time(
+    model: Model, source: Source, passes: int, settings: Settings, machine: Planned, beside: Sequence[Source],
+    plain: bool,
+) -> Time:  # fmt: skip
+    nbytes = source.nbytes or 0
+    computing = model.fixed + model.per_byte * nbytes * passes / model.passes / machine.faster
+    everything = model.checks(nbytes, 0.0) / machine.faster
+    left_out = [] if plain else ["decoding what the file has in another form"]
+    if beside:
+        left_out.append("reading columns and masks")
+    if settings.replay:
+        left_out.append("--replay")
+    stage, measured = model.stage, model.measured
+    absent, storage = _storage(source)
+    if absent and storage is None:
+        left_out.append(f"{size(absent)} that are not in memory, from storage of unknown speed")
+    elif absent and storage and absent / storage > computing:
+        computing, stage = absent / storage, "read, from storage"
+        measured += f"; {size(absent)} of the input are not in memory, storage gives {size(storage)}/s"
+    checks = time_of_checks(settings.verify, computing, everything, machine.workers.device, False)
+    if checks > (computing if stage != model.stage else model.stage_share * computing):
+        stage = "verify"
+    return Time(model.start_up + machine.start_up, computing + checks, checks, stage, " and ".join(left_out), measured)
+
+
+def _storage(source: Source) -> tuple[int, float | None]:
+    """Bytes of a source's files that are not in memory, and bytes per second of storage."""
+    absent, fastest = 0, None
+    for path in source.paths:
+        nbytes, places = uncached(path)
+        absent += nbytes
+        if places and fastest is None:
+            fastest = rate(path, places)
+    whole = sum(Path(path).stat().st_size for path in source.paths if Path(path).is_file())
+    share = min(1.0, (source.nbytes or 0) / whole) if whole else 0.0  # of a slice
+    return int(absent * share), fastest

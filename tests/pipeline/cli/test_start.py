@@ -1,0 +1,146 @@
+"""What a newcomer meets first: the command alone, wrong words, completion by a shell, configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.configuration import SECTION, keys
+from pipeline.cli.main import cli
+from pipeline.storage.sources import NAMES
+from tests.pipeline.cli.test_main import (
+    ECG,
+    NO_DASK_CONFIG,
+    Run,
+    run,  # noqa: F401
+)
+from workflows import WORKFLOWS
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_command_alone(run: Run) -> None:  # noqa: F811
+    """Ten lines at most, with three commands that exist."""
+    status, out, err = run()
+    lines = out.splitlines()
+    assert (status, err) == (0, "") and len(lines) <= 10
+    commands = [line.split()[3] for line in lines if line.startswith("  python -m pipeline ")]
+    assert len(commands) == 3 and set(commands) <= set(cli.commands)
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["histogramm", "x"], "'histogram'"), (["duce", "x"], "'reduce'"), (["plan", "matmull"], "'matmul'"),
+        (["runs", "lst"], "'list'"), (["histogram", "--bin", "5", "x"], "'--bins'"),
+        (["histogram", "--dtype", "flaot32", "x"], "'float32'"), (["generate", "x", "--dtype", "unit8"], "'uint8'"),
+        (["generate", "x", "--distribution", "gausian"], "'gaussian'"),
+    ],
+)  # fmt: skip
+def test_nearest_names(words: list[str], nearest: str, run: Run) -> None:  # noqa: F811
+    status, out, err = run(*words)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert nearest in err and "id you mean" in err
+
+
+def test_nothing_is_near(run: Run) -> None:  # noqa: F811
+    _, _, err = run("zzz")
+    assert err.endswith(", got 'zzz'\n") and "expected a command out of histogram, reduce, " in err
+
+
+def test_quiet_is_one_line(run: Run) -> None:  # noqa: F811
+    """A line for each job; JSON stays what it is."""
+    verdict = "100 % of 108,000 samples checked: equal to the reference\n"
+    assert run("histogram", ECG, "-q") == (0, f"histogram of data/ecg.npy (uint16): {verdict}", "")
+    _, out, _ = run("histogram", ECG, "-q", "--also", "reduce --op sum")
+    assert [line.split()[0] for line in out.splitlines()] == ["histogram", "reduce"]
+    assert json.loads(run("histogram", ECG, "-q", "--json")[1])["result"]["samples"] == 108_000
+
+
+def test_of_a_small_file_nothing_bound_the_run(run: Run) -> None:  # noqa: F811
+    document = json.loads(run("histogram", ECG, "--json")[1])
+    assert document["performance"]["bound_by"] is None
+    assert "GB/s" not in run("histogram", ECG)[1]
+
+
+def complete(shell: str, words: str, position: int) -> list[str]:
+    """What the command answers to a shell that completes a word."""
+    program = "import sys; sys.argv[0] = 'baru'; import baru; baru.main()"
+    asked = {"_BARU_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+    if shell == "fish":
+        asked["COMP_CWORD"] = words.split(" ")[position]
+    done = subprocess.run([sys.executable, "-c", program], env=NO_DASK_CONFIG | asked, text=True, timeout=60,
+                          capture_output=True, cwd=ROOT)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_completion_of_commands_options_and_files() -> None:
+    assert complete("bash", "baru hi", 1) == ["plain,histogram"]
+    assert complete("bash", "baru plan tr", 2) == ["plain,transpose"]
+    assert complete("bash", "baru histogram --bi", 2) == ["plain,--bins", "plain,--bias"]
+    assert complete("bash", "baru histogram --verify s", 3) == ["plain,sample"]
+    assert complete("bash", "baru histogram --dtype u1", 3) == [f"plain,{n}" for n in NAMES if n.startswith("u1")]
+    assert complete("bash", "baru histogram data/e", 2) == ["file,data/e"]
+    assert complete("bash", "baru histogram --mask data/e", 3) == ["file,data/e"]
+    assert complete("bash", "baru transpose -o x", 3) == ["file,x"]
+    assert complete("zsh", "baru hi", 1)[:2] == ["plain", "histogram"]
+    assert complete("fish", "baru hi", 1)[0].startswith("plain,histogram")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_for_a_shell(shell: str) -> None:
+    program = "import sys; sys.argv[0] = 'baru'; import baru; baru.main()"
+    done = subprocess.run([sys.executable, "-c", program], env=NO_DASK_CONFIG | {"_BARU_COMPLETE": f"{shell}_source"},
+                          text=True, timeout=60, capture_output=True)  # fmt: skip
+    assert done.returncode == 0 and "_BARU_COMPLETE" in done.stdout
+    if path := shutil.which(shell):
+        subprocess.run([path, "-n"], input=done.stdout, text=True, check=True, timeout=60)
+
+
+def test_bash_completes(tmp_path: Path) -> None:
+    """With the documented line, in a real shell, through the function that it defines."""
+    command = tmp_path / "baru"
+    command.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\nimport baru\nbaru.main()\n")
+    command.chmod(0o755)
+    script = """
+eval "$(_BARU_COMPLETE=bash_source baru)"
+complete -p baru >&2
+COMP_WORDS=(baru reduce --verify f) COMP_CWORD=3
+_baru_completion baru f --verify
+echo "${COMPREPLY[@]}"
+"""
+    environment = NO_DASK_CONFIG | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "--norc", "-c", script], env=environment, text=True, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "full\n") and "_baru_completion baru" in done.stderr
+
+
+def test_config_lists_every_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The keys that jobs read, and no others; one that nothing reads is named."""
+    import dask.config
+
+    status, out, err = run("config", "--json")
+    listed = json.loads(out)["keys"]
+    assert (status, err) == (0, "") and set(listed) == set(keys())
+    assert listed["chunk-size"] == {"variable": "DASK_PIPELINE__CHUNK_SIZE", "jobs": list(WORKFLOWS), "value": None}
+    with dask.config.set({"pipeline": {"chunk_size": "108kB", "chunksise": 1}}):
+        status, out, err = run("config")
+        assert json.loads(run("histogram", ECG, "--json")[1])["verification"]["chunks"] == 2
+    assert "all jobs  = '108kB'" in out
+    assert err == (f"warning: configuration {SECTION}.chunksise: expected a key that this command lists, got one that "
+                   "nothing reads; did you mean 'chunk-size'?\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["verify", "device", "chunk-size", "bins"])
+def test_listed_variables_are_read(key: str, run: Run) -> None:  # noqa: F811
+    """A wrong value of each is refused with its name."""
+    variable = json.loads(run("config", "--json")[1])["keys"][key]["variable"]
+    done = subprocess.run([sys.executable, "-m", "pipeline", "histogram", str(ECG)], text=True, capture_output=True,
+                          env=NO_DASK_CONFIG | {variable: "wrong"}, timeout=60, cwd=ROOT)  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "wrong" in done.stderr
