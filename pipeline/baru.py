@@ -1,0 +1,19 @@
+"""The command `baru`: installed as a module of its own name, since `pipeline` may be somebody else's package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+
+def main() -> None:
+    """Run the command line, unless `pipeline` is not our own, which has this file; it looks at other packages itself."""
+    spec = find_spec("pipeline")
+    origin = None if spec is None else spec.origin
+    if origin is None or not os.path.exists(os.path.join(os.path.dirname(origin), "baru.py")):
+        sys.exit(f"error: expected the package pipeline of baru, got {origin or 'none'}; give baru a virtual "
+                 "environment of its own")  # fmt: skip
+    from pipeline.__main__ import main as run
+
+    run()
