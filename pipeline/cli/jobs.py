@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any, NamedTuple, cast
 
 import click
 
 from pipeline.by_kernel import by_kernel
+from pipeline.cli.asked import asked_for
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
+from pipeline.cli.help import COMPUTATION, INPUT
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.preparation import preparation_asked
@@ -31,6 +33,7 @@ from pipeline.rows import rows_of_source
 from pipeline.settings import Settings
 from pipeline.storage.leftovers import remove_leftovers
 from pipeline.storage.output_format import split_output
+from pipeline.storage.sources import Source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
@@ -45,11 +48,15 @@ WHOLE = (
 
 
 class Requested(NamedTuple):
-    """A job that returns its result, the file to write it to, if any, and files that its options were read from."""
+    """A job that returns its result, the file to write it to, if any, files that its options were read from, and flags.
+
+    The flags are those of the command line, as they were typed.
+    """
 
     job: Job
     output: str | None
     read: tuple[Named, ...]
+    asked: dict[str, Any]
 
 
 def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
@@ -77,11 +84,11 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
                 _run_array_job(chosen, options, values, read)
         else:
             requested = [
-                Requested(Job(chosen, options), values["output"], tuple(read)),
+                Requested(Job(chosen, options), values["output"], tuple(read), asked_for(ctx, (COMPUTATION,))),
                 *map(parse_also, [*values["also"], *([DIGEST] if values.get("with_digest") else [])]),
             ]
             with spool(values):
-                _run_aggregations(requested, values)
+                _run_aggregations(requested, values, asked_for(ctx, (INPUT,)))
 
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
@@ -121,23 +128,29 @@ def parse_also(text: str) -> Requested:
         values = from_configuration(ctx)
         read = tuple(Named(f"--also {name}: {flag}", path) for flag, path in option_files(ctx))
         options = build_options(workflow.options, values)
-        return Requested(Job(by_kernel(workflow, options, values["kernel"]), options), values["output"], read)
+        job = Job(by_kernel(workflow, options, values["kernel"]), options)
+        return Requested(job, values["output"], read, asked_for(ctx))
     except click.ClickException as error:
         raise click.UsageError(f"--also {name}: {error.format_message()}") from None
     except UsageError as error:  # of the kernel; it names the job
         raise click.UsageError(f"--also {error}") from None
 
 
-def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:
-    """Run jobs over the same samples, read once, and write and print their results."""
+def planned(jobs: Sequence[Job], values: dict[str, Any]) -> tuple[Source, list[Job], tuple[Source, ...]]:
+    """The source, the jobs on its rows and on the samples that count, and what they read besides."""
     rows = rows_asked(values)
-    source = opened(values["files"], values, empty=all(one.job.workflow.empty for one in requested))
+    source = opened(values["files"], values, empty=all(job.workflow.empty for job in jobs))
     prepared = preparation_asked(values).of_source(source)
-    number = len(requested) - bool(values.get("with_digest"))  # the digest is of all samples as they are
-    jobs = rows_of_source([prepared.job(one.job) for one in requested[:number]], rows, source)
-    jobs += [one.job for one in requested[number:]]
+    number = len(jobs) - bool(values.get("with_digest"))  # the digest is of all samples as they are
+    prepared_jobs = rows_of_source(list(map(prepared.job, jobs[:number])), rows, source)
+    return source, [*prepared_jobs, *jobs[number:]], prepared.sources
+
+
+def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], read_as: dict[str, Any]) -> None:
+    """Run jobs over the same samples, read once, and write and print their results."""
+    source, jobs, beside = planned([one.job for one in requested], values)
     outputs = []
-    for place, (job, (_, output, _)) in enumerate(zip(jobs, requested, strict=True)):
+    for place, (job, (_, output, *_)) in enumerate(zip(jobs, requested, strict=True)):
         flag = f"--also {job.workflow.name}: " if place else ""
         try:
             if output is not None:
@@ -145,16 +158,17 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
                 outputs.append(Named(f"{flag}-o", output))
         except UsageError as error:
             raise UsageError(f"{flag}{error}") from None
-    read = [*inputs([source, *prepared.sources], values), *(file for one in requested for file in one.read)]
+    read = [*inputs([source, *beside], values), *(file for one in requested for file in one.read)]
     check_apart([*outputs, *_trace(values)], read)
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
-        with journal_of(asked, (source, *prepared.sources), outputs, values) as journal:
-            outcomes = _run(name, values, kernel,
-                            lambda settings: run_all(jobs, source, settings, journal, prepared.sources))  # fmt: skip
-            reserved.publish(with_digest(outcomes) if number < len(jobs) else outcomes, values["as_json"])
+        with journal_of(asked, (source, *beside), outputs, values) as journal:
+            outcomes = run_with(name, values, kernel, lambda how: run_all(jobs, source, how, journal, beside))
+            outcomes = tuple(replace(outcome, asked=read_as | one.asked)
+                             for outcome, one in zip(outcomes, requested, strict=True))  # fmt: skip
+            reserved.publish(with_digest(outcomes) if values.get("with_digest") else outcomes, values["as_json"])
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -171,7 +185,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         reserve([], values["trace"]) as reserved,
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
-        outcome = _run(
+        outcome = run_with(
             workflow.name, values, workflow.kernel,
             lambda how: (run_array(workflow, options, sources, path, how, journal, chunks),),
         )  # fmt: skip
@@ -190,7 +204,7 @@ def _trace(values: dict[str, Any]) -> list[Named]:
     return [] if values["trace"] is None else [Named("--trace", values["trace"])]
 
 
-def _run(
+def run_with(
     name: str, values: dict[str, Any], kernel: str, run: Callable[[Settings], tuple[Outcome, ...]]
 ) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""

@@ -13,6 +13,7 @@ from pipeline.cli.flags import Command
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
+from pipeline.cli.results import COMMANDS as RESULTS
 from pipeline.cli.runs import runs
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
@@ -67,7 +68,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (compare_command, devices, info, runs, *COMMANDS):
+for _command in (*RESULTS, compare_command, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 

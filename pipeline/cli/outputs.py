@@ -13,6 +13,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, to_json
+from pipeline.report.record import record_of
 from pipeline.report.result_file import keep, write_output
 from pipeline.report.trace import render_trace, to_table
 from pipeline.storage.atomic_file import Target, reserved
@@ -84,7 +85,7 @@ class Outputs:
         for target, outcome in zip(self.results, outcomes, strict=False):
             if target is not None:
                 try:
-                    write_output(target, outcome.result)
+                    write_output(target, outcome.result, record_of(outcome))
                 except PipelineError as error:  # it says where the result is
                     problems.append(str(error))
                 except Exception as error:  # of a library that draws, or for want of memory
