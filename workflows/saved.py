@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def _merged(a: Any, b: Any, start: int | None) -> Any:
         return _rows(a, b, None)
     if not isinstance(a, HistogramResult | ReduceResult):
         raise ValueError("quantiles and digests, which cannot be added up")
-    return a.merged(b, a.samples if start is None else start)  # type: ignore[arg-type]
+    return a.merged(b, a.samples if start is None else start)
 
 
 def _rows(a: RowsResult, b: RowsResult, starts: list[int] | None) -> RowsResult:
@@ -121,7 +121,7 @@ def _rows(a: RowsResult, b: RowsResult, starts: list[int] | None) -> RowsResult:
         raise ValueError(f"rows that are a {a.rows.by} each: those of both inputs together are others than of each")
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} and {len(b)} channels")
-    places = starts or [None] * len(a)
+    places: Sequence[int | None] = starts or [None] * len(a)
     results = tuple(_merged(one, other, start) for one, other, start in zip(a.results, b.results, places, strict=True))
     return type(a)(Rows(a.rows.by, a.rows.shape, None, names=a.rows.names), results)
 

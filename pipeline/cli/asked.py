@@ -42,7 +42,8 @@ def command_words(command: click.Command, asked: Mapping[str, Any]) -> list[str]
     params = {param.name: param for param in _params(command, GROUPS)}
     if missing := asked.keys() - params.keys():
         raise click.UsageError(f"expected flags of {command.name}, got {', '.join(sorted(missing))}")
-    flags, arguments = [], []
+    flags: list[str] = []
+    arguments: list[str] = []
     for name, value in asked.items():
         param = params[name]
         values = value if isinstance(value, list) else [value]

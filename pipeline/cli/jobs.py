@@ -71,7 +71,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
             raise
 
     def run(ctx: click.Context) -> None:
-        values = from_configuration(ctx)
+        values = from_configuration(ctx) | {"told": ctx.obj}
         if values["time_limit"] is not None:
             time_limit(values["time_limit"], f"{values['time_limit']:g} s")
         options = build_options(workflow.options, values)
@@ -165,10 +165,20 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], re
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
         with journal_of(asked, (source, *beside), outputs, values) as journal:
-            outcomes = run_with(name, values, kernel, lambda how: run_all(jobs, source, how, journal, beside))
+            outcomes = _run(name, values, kernel,
+                            lambda settings: run_all(jobs, source, settings, journal, beside))  # fmt: skip
             outcomes = tuple(replace(outcome, asked=read_as | one.asked)
                              for outcome, one in zip(outcomes, requested, strict=True))  # fmt: skip
-            reserved.publish(with_digest(outcomes) if values.get("with_digest") else outcomes, values["as_json"])
+            outcomes = with_digest(outcomes) if values.get("with_digest") else outcomes
+            reserved.publish(outcomes, values["as_json"], values["told"])
+
+
+def run_again(jobs: Sequence[Job], values: dict[str, Any]) -> tuple[Source, tuple[Outcome, ...]]:
+    """Run jobs as their flags say, without a journal or a file, and print nothing: the source, and their outcomes."""
+    with spool(values):
+        source, planned_jobs, beside = planned(jobs, values)
+        names = ", ".join(job.workflow.name for job in planned_jobs)
+        return source, _run(names, values, "", lambda settings: run_all(planned_jobs, source, settings, None, beside))
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -185,14 +195,14 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         reserve([], values["trace"]) as reserved,
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
-        outcome = run_with(
+        outcome = _run(
             workflow.name, values, workflow.kernel,
             lambda how: (run_array(workflow, options, sources, path, how, journal, chunks),),
         )  # fmt: skip
         journal.remove()  # the array is there, whether it can be printed or not
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
-        reserved.publish(outcome, values["as_json"])
+        reserved.publish(outcome, values["as_json"], values["told"])
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
@@ -204,7 +214,7 @@ def _trace(values: dict[str, Any]) -> list[Named]:
     return [] if values["trace"] is None else [Named("--trace", values["trace"])]
 
 
-def run_with(
+def _run(
     name: str, values: dict[str, Any], kernel: str, run: Callable[[Settings], tuple[Outcome, ...]]
 ) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""

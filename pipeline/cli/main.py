@@ -7,6 +7,7 @@ import warnings
 import click
 
 from pipeline import __version__
+from pipeline.cli.batch import run_command
 from pipeline.cli.compare import compare_command
 from pipeline.cli.devices import devices
 from pipeline.cli.flags import Command
@@ -15,6 +16,7 @@ from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.results import COMMANDS as RESULTS
 from pipeline.cli.runs import runs
+from pipeline.cli.slurm import slurm_command
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
@@ -68,7 +70,7 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (*RESULTS, compare_command, devices, info, runs, *COMMANDS):
+for _command in (run_command, slurm_command, *RESULTS, compare_command, devices, info, runs, *COMMANDS):
     cli.add_command(_command)
 
 

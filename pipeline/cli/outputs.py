@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -73,8 +73,10 @@ class Outputs:
     results: tuple[Target | None, ...]
     trace: Target | None
 
-    def publish(self, outcomes: Sequence[Outcome], as_json: bool) -> None:
-        """Write and print what was computed; where one of these fails the others are still done.
+    def publish(
+        self, outcomes: Sequence[Outcome], as_json: bool, told: Callable[[Sequence[Outcome]], None] | None = None
+    ) -> None:
+        """Write and print what was computed, or have it `told`; where one of these fails the others are still done.
 
         Raises
         ------
@@ -91,7 +93,10 @@ class Outputs:
                 except Exception as error:  # of a library that draws, or for want of memory
                     problems += [_line(f"writing {target.path}", error), _kept(outcome)]
         try:
-            print_outcomes(outcomes, as_json)
+            if told is None:
+                print_outcomes(outcomes, as_json)
+            else:
+                told(outcomes)
         except Exception as error:
             only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
             problems += [_line("printing", error), *map(_kept, only)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import click
 import dask.config
@@ -13,10 +12,8 @@ import dask.config
 from pipeline.cli.asked import command_words
 from pipeline.cli.flags import Command, build_options, from_configuration
 from pipeline.cli.help import OUTPUT, Flag
-from pipeline.cli.inputs import spool
-from pipeline.cli.jobs import job_command, planned, run_with
+from pipeline.cli.jobs import job_command, run_again
 from pipeline.cli.outputs import Named, check_apart
-from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError, UsageError, VerificationError, failure
 from pipeline.process.last_words import emit
@@ -113,9 +110,7 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
         other = WORKFLOWS["digest"]
         assert isinstance(other, Aggregation)
         jobs.append(Job(other, other.options()))
-    with spool(values):
-        source, jobs, beside = planned(jobs, values)
-        outcomes = run_with(f"verify {workflow.name}", values, "", lambda how: run_all(jobs, source, how, None, beside))
+    source, outcomes = run_again(jobs, values)
     changes = _changes(saved, source)
     lines = list(between(saved.result, outcomes[0].result))
     if digest and digest != outcomes[1].result.blake3:
@@ -123,12 +118,13 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
     if lines:
         seen = "; ".join(line.strip() for line in lines[:MOST_LINES])
         more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-        raise VerificationError(f"{path}: expected the numbers that the data give, got others (file, and data): {seen}"
-                                f"{more}; {changes or 'the files have the sizes and times that they had then'}")  # fmt: skip
+        changes = changes or "the files have the sizes and times that they had then"
+        raise VerificationError(f"{path}: expected the numbers that the data give, got others (file, and data): "
+                                f"{seen}{more}; {changes}")  # fmt: skip
     where = ", ".join(sorted({device for part in saved.parts for device in part["environment"]["devices"]}))
     emit(f"{path}: verified, every number is what the data give",
-         f"  {outcomes[0].verdict.samples:,} samples computed again on the CPU, and all of them once more by the check, "
-         "which shares no code with it",
+         f"  {outcomes[0].verdict.samples:,} samples computed again on the CPU, and all of them once more by the "
+         "check, which shares no code with it",
          f"  then computed on {where} by baru {saved.parts[0]['environment']['versions'].get('baru', '?')}",
          *([f"  BLAKE3 of the samples is the same: {digest}"] if digest else []),
          *([f"  {changes}"] if changes else []))  # fmt: skip
@@ -162,7 +158,8 @@ COMMANDS = (
         "show", section=RESULTS, callback=_show, short_help="Show a saved result as the run printed it.",
         params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", help="Write it in another "
                 "format, a picture among them, as the suffix says."), _json_flag()],
-        help=f"Show a saved result: its numbers, what was checked, where it was computed, as the run printed it. {READ}",
+        help="Show a saved result: its numbers, what was checked, where it was computed, as the run printed it. "
+             f"{READ}",
         example="counts.json -o counts.png",
     ),
     Command(

@@ -35,7 +35,7 @@ class _State:
 
     held = 0  # sections that may not be interrupted
     sealed = False  # everything is verified
-    hurry = False  # a signal came after that
+    hurry = 0  # a signal that came after that
     waiting: Stopped | None = None  # raised when no section holds it
     raised = False
     late: Timer | None = None  # ends this process if it does not leave, where there is no supervisor
@@ -69,7 +69,7 @@ def handled() -> Iterator[None]:
             signal.signal(number, handler)
         if _State.late:
             _State.late.cancel()
-        _State.held, _State.sealed, _State.hurry, _State.raised = 0, False, False, False
+        _State.held, _State.sealed, _State.hurry, _State.raised = 0, False, 0, False
         _State.waiting = _State.late = _State.limit = None
 
 
@@ -95,7 +95,14 @@ def ignore() -> None:
 
 def in_a_hurry() -> bool:
     """Whether a signal came when all was verified: results must be written before this process is killed."""
-    return _State.hurry
+    return bool(_State.hurry)
+
+
+def next_run() -> None:
+    """Another run follows in this process: signals stop it again, and one that came when all was verified stops now."""
+    number, _State.sealed, _State.hurry = _State.hurry, False, 0
+    if number:
+        _received(number, None)
 
 
 @contextmanager
@@ -112,7 +119,8 @@ def held() -> Iterator[None]:
 
 
 def _received(number: int, frame: Any) -> None:
-    _State.hurry = _State.hurry or _State.sealed
+    if _State.sealed:
+        _State.hurry = _State.hurry or number
     if _State.sealed or _State.raised:
         return
     _State.raised = True
