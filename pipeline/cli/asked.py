@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-import dask.config
 
 from pipeline.cli.flags import WORDS
 from pipeline.cli.help import COMPUTATION, INPUT
@@ -19,6 +18,8 @@ OTHERS = ("verify", "replay", "also", "with_digest", "spool", "kernel")
 
 def asked_for(ctx: click.Context, groups: tuple[str, ...] = GROUPS) -> dict[str, Any]:
     """Words of the flags that a result depends on, by the name of the flag: of the command line or configured."""
+    import dask.config
+
     typed, _, _ = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[WORDS]))
     words: dict[str, Any] = {}
     for param in _params(ctx.command, groups):

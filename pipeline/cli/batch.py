@@ -49,7 +49,8 @@ def _command_callback(path: str, **_: Any) -> None:
         with one_cluster(_bytes_of(jobs)) as shared:
             _run_all(jobs, state, shared, values, lines)
     except Stopped as stopped:
-        stopped.add_note(f"to continue: the same command with --resume; {len(lines) - 1} of {len(jobs)} jobs were done")
+        done = sum(line["status"] == 0 for line in lines)
+        stopped.add_note(f"{done} of {len(jobs)} jobs are done; the same command with --resume does the rest")
         raise
     finally:
         state.save()
@@ -168,7 +169,7 @@ run_command = Command(
              "with exit status 75."),
     ],
     callback=_command_callback,
-    section="Jobs",
+    section="Batches",
     help="Run the jobs that a file names, one after another, on one cluster. One that fails does not keep the others "
          "from running.\n\nExit status: that of the worst job, 3 before 1 before 2.",
     short_help="Run the jobs of a file, one after another.",

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
-import dask.config
 
 from pipeline.cli.asked import command_words
 from pipeline.cli.flags import Command, build_options, from_configuration
@@ -89,6 +88,8 @@ def _diff(ctx: click.Context, /, a: str, b: str, as_json: bool) -> None:
 
 
 def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
+    import dask.config
+
     saved = read_result(path)
     record = saved.known()
     workflow = WORKFLOWS.get(saved.job)

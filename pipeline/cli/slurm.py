@@ -31,10 +31,12 @@ SCRIPT = """\
 cd {folder} || exit 1
 {command} &
 child=$!
-trap 'kill -USR1 "$child" 2> /dev/null' USR1 TERM
+told=0
+trap 'told=$((told + 1)); kill -USR1 "$child" 2> /dev/null' USR1
+trap 'told=$((told + 1)); kill -TERM "$child" 2> /dev/null' TERM
 wait "$child"
 status=$?
-while ((status > 128)) && kill -0 "$child" 2> /dev/null; do wait "$child"; status=$?; done
+for ((seen = 0; seen < told; seen++)); do wait "$child"; status=$?; done # a signal ends a wait, not the job
 if ((status == 75)) && scontrol requeue "$SLURM_JOB_ID"; then
     sleep 60 # until it is ended, to begin again
 fi
@@ -73,8 +75,9 @@ def _checked(words: Sequence[str]) -> str:
         raise UsageError("expected files, got standard input, which a batch script has none of")
     if name == run_command.name:
         ctx = run_command.make_context(name, list(rest))
-        read_jobs(ctx.params["path"])
-        return os.path.splitext(os.path.basename(ctx.params["path"]))[0]
+        path = str(ctx.params["path"])
+        read_jobs(path)
+        return os.path.splitext(os.path.basename(path))[0]
     if name not in WORKFLOWS:
         raise UsageError(f"expected run or one of {', '.join(WORKFLOWS)}, got {name!r}")
     job_command(WORKFLOWS[name]).make_context(name, list(rest))
@@ -96,7 +99,7 @@ slurm_command = Command(
     ],
     callback=_slurm,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    section="Jobs",
+    section="Batches",
     help="Print a batch script for sbatch that runs a job, or `run JOBS.toml`. SLURM warns it two minutes before the "
          "end of the reservation; it then stops, resumable, and is queued again.",
     short_help="Print a batch script for sbatch that runs a job.",

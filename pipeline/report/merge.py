@@ -11,8 +11,11 @@ from pipeline.report.record import FORMAT, Record
 from pipeline.report.saved_file import Saved
 from workflows.saved import fingerprint, merged
 
-# Of the options of a histogram those that its axis says, which is compared instead.
+# Options that may differ: rows are compared themselves, masks and columns belong to the samples, and of a histogram the
+# axis is compared instead of what it was made from.
+MAY_DIFFER = ("rows", "mask", "columns")
 BY_AXES = ("bins", "range", "edges", "scale")
+READ_AS = ("part", "layout")  # flags that say which numbers the samples are
 LIMITS = "offset", "bytes"
 
 
@@ -69,9 +72,9 @@ def _different(first: Saved, other: Saved) -> str:
 
 def _options(record: Record) -> Mapping[str, Any]:
     """The options that have to be equal; what makes an axis is compared as one."""
-    options = record["job"]["options"]
-    return {name: value for name, value in options.items() if record["job"]["name"] != "histogram" or name not in
-            (*BY_AXES, "rows")}  # fmt: skip
+    left_out = (*MAY_DIFFER, *(BY_AXES if record["job"]["name"] == "histogram" else ()))
+    options = {name: value for name, value in record["job"]["options"].items() if name not in left_out}
+    return options | {name: value for name, value in record["asked"].items() if name in READ_AS}
 
 
 def _check_apart(every: Sequence[Saved]) -> None:

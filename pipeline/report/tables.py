@@ -18,6 +18,7 @@ LIBRARIES = {
     ".h5": ("uhi.io.hdf5", "UHI in HDF5 needs uhi and h5py; install the extra uhi"),
     ".parquet": ("pyarrow.parquet", "Parquet needs pyarrow; install the extra parquet"),
 }
+EXACT = 2**53  # integers up to this have a float64
 
 
 def _histograms(result: Result, record: Record | None) -> dict[str, dict[str, Any]]:
@@ -81,11 +82,12 @@ def write_parquet(result: Result, file: BinaryIO, record: Record | None = None) 
 
 
 def _column(values: list[Any]) -> NDArray[Any] | list[Any]:
-    """Integers that fit into 64 bits, or floats, edges like "-inf" among them; text for anything else."""
-    if all(isinstance(value, int) for value in values):
+    """Integers of 64 bits, or floats, or text if neither holds all of them exactly; empty fields are null."""
+    numbers = [float(x) if x in ("nan", "inf", "-inf") else x for x in values]
+    if all(isinstance(x, int) for x in numbers):
         for dtype in (np.int64, np.uint64):
-            if all(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values):
-                return np.array(values, dtype)
-    if all(isinstance(value, float) or value in ("", "nan", "inf", "-inf") for value in values):
-        return [None if value == "" else float(value) for value in values]
-    return [None if value == "" else str(value) for value in values]
+            if all(np.iinfo(dtype).min <= x <= np.iinfo(dtype).max for x in numbers):
+                return np.array(numbers, dtype)
+    if all(x == "" or isinstance(x, float) or (isinstance(x, int) and abs(x) <= EXACT) for x in numbers):
+        return [None if x == "" else float(x) for x in numbers]
+    return [None if x == "" else str(x) for x in values]
