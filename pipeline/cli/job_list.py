@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import click
 
-from pipeline.cli.flags import Command
+from pipeline.cli.flags import Command, build_options, from_configuration
 from pipeline.cli.help import Flag
 from pipeline.cli.jobs import job_command, parse_also
 from pipeline.errors import UsageError
@@ -137,15 +138,27 @@ def _jobs(where: str, command: Command, defaults: Mapping[str, Any], table: Mapp
         yield _planned(where, name, command, params, values, items)
         return
     recursive = values.get("recursive") is True
-    for item in map(str, with_lists(items)):
-        if is_stdin(item):
-            raise UsageError(f"{where}: expected files, got standard input, which is read once")
-        pattern, member, text = split_item(item)
-        for file in expand(pattern, recursive):
-            whole = file + (f"{MEMBER}{member}" if member is not None else "") + (f"[{text}]" if text else "")
-            stem = os.path.splitext(os.path.basename(file))[0]
-            of_file = {key: _filled(value, file, stem) for key, value in values.items() if key != "recursive"}
-            yield _planned(where, f"{name} {os.path.basename(file)}", command, params, of_file, [whole])
+    with _told_of(where):
+        every = [(split_item(item), is_stdin(item)) for item in map(str, with_lists(items))]
+        each = [(file, item) for item, _ in every for file in expand(item.pattern, recursive)]
+    if any(from_stdin for _, from_stdin in every):
+        raise UsageError(f"{where}: expected files, got standard input, which is read once")
+    for file, (_, member, text) in each:
+        whole = file + (f"{MEMBER}{member}" if member is not None else "") + (f"[{text}]" if text else "")
+        stem = os.path.splitext(os.path.basename(file))[0]
+        of_file = {key: _filled(value, file, stem) for key, value in values.items() if key != "recursive"}
+        yield _planned(where, f"{name} {os.path.basename(file)}", command, params, of_file, [whole])
+
+
+@contextmanager
+def _told_of(where: str) -> Iterator[None]:
+    """Errors that say which job they are of."""
+    try:
+        yield
+    except click.ClickException as error:
+        raise UsageError(f"{where}: {error.format_message()}") from None
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _filled(value: Any, file: str, stem: str) -> Any:
@@ -186,13 +199,12 @@ def _planned(
         else:
             flags += [param.opts[-1], ",".join(words)]
     made = (*flags, "--", *arguments, *files)
-    try:
-        command.make_context(str(command.name), list(made), resilient_parsing=False)
-    except click.ClickException as error:
-        raise UsageError(f"{where}: {error.format_message()}") from None
     outputs = [values[key] for key in ("output", "trace") if isinstance(values.get(key), str)]
     also = _words(where, "also", values["also"]) if "also" in values else []
-    outputs += [output for text in also if (output := parse_also(text).output) is not None]
+    with _told_of(where):
+        parsed = from_configuration(command.make_context(str(command.name), list(made)))
+        build_options(WORKFLOWS[str(command.name)].options, parsed)
+        outputs += [output for text in also if (output := parse_also(text).output) is not None]
     return Planned(name, command, made, tuple(files), tuple(outputs))
 
 
