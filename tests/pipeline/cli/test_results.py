@@ -172,7 +172,7 @@ def test_what_cannot_be_added_up(call: Call, first: tuple[str, ...], second: tup
         dtype = () if "--dtype" in words else ("--dtype", "int16")
         assert call(words[0], f"{name}.bin", *dtype, *words[1:], "-q", "-o", f"{name}.json")[0] == 0
     status, out, err = call("merge", "a.json", "b.json", "-o", "sum.json")
-    assert (status, out, err.count("\n")) == (2, "", 1) and why.replace("1 and", "and") in err
+    assert (status, out, err.count("\n")) == (2, "", 1) and why in err
     assert not os.path.exists("sum.json")
 
 
