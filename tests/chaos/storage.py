@@ -169,7 +169,7 @@ class Expected:
         return np.frombuffer(content[-70 * 50 * 8 :], np.int64).reshape(50, 70)
 
     def right(self, name: str, content: bytes) -> bool:
-        """Whether an output is the right one; traces have times, so only that they are complete, and so have records."""
+        """Whether an output is the right one; traces have times, so only that they are complete; so have records."""
         if name == "array":
             return content == self._files[name]
         try:
