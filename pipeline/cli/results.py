@@ -122,11 +122,11 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
         changes = changes or "the files have the sizes and times that they had then"
         raise VerificationError(f"{path}: expected the numbers that the data give, got others (file, and data): "
                                 f"{seen}{more}; {changes}")  # fmt: skip
-    where = ", ".join(sorted({device for part in saved.parts for device in part["environment"]["devices"]}))
+    devices = ", ".join(sorted({device for part in saved.parts for device in part["environment"]["devices"]}))
     emit(f"{path}: verified, every number is what the data give",
          f"  {outcomes[0].verdict.samples:,} samples computed again on the CPU, and all of them once more by the "
          "check, which shares no code with it",
-         f"  then computed on {where} by baru {saved.parts[0]['environment']['versions'].get('baru', '?')}",
+         f"  then computed on {devices or 'nothing'} by baru {saved.parts[0]['environment']['versions'].get('baru')}",
          *([f"  BLAKE3 of the samples is the same: {digest}"] if digest else []),
          *([f"  {changes}"] if changes else []))  # fmt: skip
 
@@ -135,6 +135,8 @@ def _changes(saved: Saved, source: Source) -> str:
     """In which way the files are others than those of the record, by size and time of the last change."""
     then = [one for part in saved.parts for one in part["input"].get("identity", ())]
     now = list(identities(source))
+    if not then:
+        return "the record names no files: the samples came from standard input"
     if len(then) != len(now):
         return f"the record names {len(then)} files, and these are {len(now)}"
     for before, after in zip(then, now, strict=True):
