@@ -1,4 +1,4 @@
-"""The command `baru`: installed as a module of its own name, since `pipeline` may be somebody else's package."""
+"""The command `baru`, installed beside the packages as `baru.py`, since `pipeline` may be somebody else's package."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import sys
 from importlib.util import find_spec
 
+OWN = "dask_command.py"
+
 
 def main() -> None:
-    """Run the command line, unless `pipeline` is not our own, which has this file; it looks at other packages itself."""
+    """Run the command line, unless `pipeline` is not our own, which has `OWN`. It looks at the others itself."""
     spec = find_spec("pipeline")
     origin = None if spec is None else spec.origin
-    if origin is None or not os.path.exists(os.path.join(os.path.dirname(origin), "baru.py")):
+    if origin is None or not os.path.exists(os.path.join(os.path.dirname(origin), OWN)):
         sys.exit(f"error: expected the package pipeline of baru, got {origin or 'none'}; give baru a virtual "
                  "environment of its own")  # fmt: skip
     from pipeline.__main__ import main as run

@@ -20,6 +20,7 @@ from workflows.rows import Rows, RowsOptions
 Layout = Literal["interleaved", "planar"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "planar")
 # Partials of all rows are held so often: two sums of all chunks, the chunk's, and the results.
+OF_ONE_AXIS = (".png", ".zip", ".h5")  # formats of rows that have an axis in common
 COPIES = 4
 MOST = 2**48  # channels, or samples of a segment
 
@@ -205,5 +206,5 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
                              "bins")  # fmt: skip
     made = by_rows(workflow)
     if len(each) > 1:  # without an axis that all rows have in common
-        made = replace(made, formats=tuple(suffix for suffix in made.formats if suffix != ".png"))
+        made = replace(made, formats=tuple(suffix for suffix in made.formats if suffix not in OF_ONE_AXIS))
     return replace(job, workflow=made, options=RowsOptions(rows, dtype, tuple(one.options for one in each)))

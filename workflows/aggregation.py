@@ -216,7 +216,7 @@ class Aggregation(Generic[Options]):
     asked: Mapping[str, Any] = field(default_factory=dict)
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None
     cpu_source: Path | None = None
-    formats: tuple[str, ...] = (".json", ".npz", ".csv")
+    formats: tuple[str, ...] = (".json", ".npz", ".csv", ".parquet")
     example: str = ""
     kernel: str = ""
     dtypes: tuple[str, ...] = ()

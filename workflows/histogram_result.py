@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,18 @@ class HistogramResult:
         else:
             axis = {"type": "variable", "edges": self.edges.tolist()}
         values = [self.underflow, *self.counts.tolist(), self.overflow]
-        return uhi([axis | flow], values)
+        return uhi([axis | flow], values, scale=self.scale, surveyed=self.surveyed, **self._why())
+
+    def _why(self) -> dict[str, Any]:
+        """The choice of bins as plain values."""
+        return {} if self.choice is None else asdict(self.choice)
+
+    def merged(self, other: HistogramResult, start: int) -> HistogramResult:
+        """The counts of both; ValueError if their bins differ."""
+        if not np.array_equal(self.edges, other.edges):
+            raise ValueError(f"different axes, {_bins(self)} and {_bins(other)}")
+        flow = {name: getattr(self, name) + getattr(other, name) for name in ("underflow", "overflow", "nan")}
+        return replace(self, counts=self.counts + other.counts, choice=None, verification=None, **flow)
 
     kind = "COUNT"
 
@@ -197,7 +208,11 @@ class HistogramResult:
         ]
 
 
-def uhi(axes: list[dict[str, Any]], values: Any) -> dict[str, Any]:
-    """Counts on these axes, in the UHI serialization schema."""
-    info, storage = {"baru": {"format": 1}}, {"type": "int", "values": values}
+def _bins(result: HistogramResult) -> str:
+    return f"{len(result.counts):,} bins over [{result.edges[0]:g}, {result.edges[-1]:g}]"
+
+
+def uhi(axes: list[dict[str, Any]], values: Any, **about: str | float) -> dict[str, Any]:
+    """Counts on these axes, in the UHI serialization schema, with what else this program has to know of them."""
+    info, storage = {"baru": {"format": 2, **about}}, {"type": "int", "values": values}
     return {"uhi_schema": 1, "writer_info": info, "metadata": {}, "axes": axes, "storage": storage}

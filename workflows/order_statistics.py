@@ -115,7 +115,7 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
         own, counts = parts(partial)
         search, result = proven(options.search, counts), base.finalize(own, options)
         asked = {name: result.values[name] if name in result.values else value(search, name) for name in names(options)}
-        return replace(result, values=asked)
+        return replace(result, values=asked, exact=None)
 
     def of_base(invariant: Callable[[Any, int], str | None]) -> Callable[[Any, int], str | None]:
         return lambda partial, samples: invariant(parts(partial)[0], samples)

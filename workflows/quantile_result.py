@@ -49,8 +49,8 @@ class QuantileResult:
         return {"q": list(self.q), "values": values, "samples": self.samples, "nan": self.nan}
 
     def document(self) -> dict[str, Any]:
-        """As `to_json`, with the version of this layout, 1, and the method."""
-        return {"format": 1, "method": self.method} | self.to_json()
+        """As `to_json`, with the version of this layout, 2, the method, and the dtype of the values."""
+        return {"format": 2, "method": self.method, "dtype": self.dtype.name} | self.to_json()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """q (float64) and values, shape (len(q),), and the 0-d samples and nan."""

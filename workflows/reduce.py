@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,8 +20,9 @@ from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, S
 from kernels.reduce.powers import POWERS
 from kernels.reduce.reference_powers import reduce_reference_with_powers
 from workflows.aggregation import Aggregation
-from workflows.moments import Moments, Number
+from workflows.moments import Moments
 from workflows.order_statistics import NAMES, is_order_statistic, with_order_statistics
+from workflows.reduce_result import Exact, ReduceResult
 
 # What each operation needs.
 OPERATIONS: Mapping[str, int] = MappingProxyType({
@@ -85,64 +85,6 @@ class ReduceOptions:
         return needed or EXTREMES  # which finds NaN, too, and costs the least
 
 
-@dataclass(frozen=True)
-class ReduceResult:
-    """Verified results.
-
-    Attributes
-    ----------
-    values
-        By operation, in the order requested. Integer results are exact ints; floats are rounded once, to nearest; None
-        for the position of an extreme that does not exist.
-    samples, nan
-        Number of samples, and how many of them are NaN.
-    dtype
-        Of the samples.
-    verification
-        What was checked, set by `pipeline.run`.
-    """
-
-    values: Mapping[str, Number]
-    samples: int
-    nan: int
-    dtype: np.dtype[Any]
-    verification: Any = field(default=None, compare=False, repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """Results, samples and nan; "nan", "inf" and "-inf" as strings, because JSON has no such numbers."""
-        plain = {name: str(x) if x in (math.inf, -math.inf) or x != x else x for name, x in self.values.items()}
-        return {**plain, "samples": self.samples, "nan": self.nan}
-
-    def document(self) -> dict[str, Any]:
-        """As `to_json`, with the version of this layout: 1."""
-        return {"format": 1} | self.to_json()
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """0-d arrays: float64; int64, uint64, or digits if neither is wide enough; -1 for a position that is None."""
-        everything = {**self.values, "samples": self.samples, "nan": self.nan}
-        return {name: _array(value) for name, value in everything.items()}
-
-    def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """One row per operation."""
-        return ("operation", "value"), [(name, "" if x is None else x) for name, x in self.values.items()]
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Samples, NaN if the dtype has it, and every result with all digits."""
-        facts = [("samples", f"{self.samples:,}")]
-        if self.dtype.kind == "f":
-            facts.append(("NaN", f"{self.nan:,}"))
-        return facts + [(name, "none" if x is None else f"{x:,}" if name == "count" else str(x))
-                        for name, x in self.values.items()]  # fmt: skip
-
-
-def _array(value: Number) -> NDArray[Any]:
-    if isinstance(value, float):
-        return np.array(value)
-    number = -1 if value is None else value
-    fits = next((np.dtype(name) for name in ("int64", "uint64") if np.can_cast(np.min_scalar_type(number), name)), None)
-    return np.array(number, fits) if fits else np.array(str(number))
-
-
 def compute(block: Any, options: ReduceOptions) -> Any:
     """Partial of one block, on the device that holds it."""
     if isinstance(block, np.ndarray):
@@ -174,7 +116,8 @@ def finalize(partial: NDArray[np.int64], options: ReduceOptions) -> ReduceResult
     """Compute the requested results, each rounded once."""
     moments = Moments(partial, options.nan, options.ddof)
     values = {name: moments.value(name) for name in options.operations if name in OPERATIONS}
-    return ReduceResult(values, int(partial[SAMPLES]), int(partial[NAN]), moments.dtype)
+    exact = Exact(partial, options.nan, options.ddof)
+    return ReduceResult(values, int(partial[SAMPLES]), int(partial[NAN]), moments.dtype, exact)
 
 
 def every_sample_counted_once(partial: NDArray[np.int64], samples: int) -> str | None:

@@ -57,8 +57,13 @@ class RowsResult:
         return {"by": self.rows.by, "rows": self.names, "results": [result.to_json() for result in self.results]}
 
     def document(self) -> dict[str, Any]:
-        """As `to_json`, with the version of this layout: 1."""
-        return {"format": 1} | self.to_json()
+        """What a row is, the names of the rows, and the document of each, with the version of this layout: 2."""
+        results = [result.document() for result in self.results]
+        return {"format": 2, "by": self.rows.by, "rows": self.names, **self.shape_in_document(), "results": results}
+
+    def shape_in_document(self) -> dict[str, Any]:
+        """What `Rows` says of all rows."""
+        return {"shape": list(self.shape), "length": self.rows.length, "named": bool(self.rows.names)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of each row, stacked: their first axes are those of the rows; names of rows that have some."""
@@ -122,7 +127,10 @@ class HistogramRows(RowsResult):
             axis = {"type": "regular", "lower": 0, "upper": number, "bins": number, "underflow": False,
                     "overflow": False, "circular": False}  # fmt: skip
         values = [result.to_uhi()["storage"]["values"] for result in self.results]
-        return uhi([axis, *first["axes"]], values)
+        about = {name: value for name, value in first["writer_info"]["baru"].items() if name != "format"}
+        shape = ",".join(map(str, self.shape))
+        length = {} if self.rows.length is None else {"length": self.rows.length}
+        return uhi([axis, *first["axes"]], values, **about, by=self.rows.by, shape=shape, **length)
 
     kind = "COUNT"
 

@@ -19,6 +19,7 @@ PLAIN = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 MOST_SECONDS = 1e8  # three years
+WORDS = f"{__name__}.words"  # of a command line, in the `meta` of its context
 
 
 class Failure(click.ClickException):
@@ -40,7 +41,9 @@ class Command(GroupedCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Complete `--range auto` to as many words as click expects, and explain `--range 0,1000`."""
         with _one_line():
-            return super().parse_args(ctx, list(self._complete(args)))
+            words = list(self._complete(args))
+            ctx.meta[WORDS] = tuple(words)  # click takes them from the list
+            return super().parse_args(ctx, words)
 
     def _complete(self, args: Sequence[str]) -> Iterator[str]:
         flags = {name: param for param in self.params if param.nargs > 1 for name in param.opts}

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, cast
 import click
 
 from pipeline.by_kernel import by_kernel
+from pipeline.cli.asked import asked_for
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
-from pipeline.cli.help import complete_files
+from pipeline.cli.help import COMPUTATION, INPUT, complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.plans import plan_arrays, plan_samples
@@ -49,11 +50,15 @@ WHOLE = (
 
 
 class Requested(NamedTuple):
-    """A job that returns its result, the file to write it to, if any, and files that its options were read from."""
+    """A job that returns its result, the file to write it to, if any, files that its options were read from, and flags.
+
+    The flags are those of the command line, as they were typed.
+    """
 
     job: Job
     output: str | None
     read: tuple[Named, ...]
+    asked: dict[str, Any]
 
 
 def job_command(workflow: Aggregation[Any] | ArrayJob[Any], planned: bool = False) -> Command:
@@ -68,7 +73,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any], planned: bool = Fals
             raise
 
     def run(ctx: click.Context) -> None:
-        values = from_configuration(ctx)
+        values = from_configuration(ctx) | {"told": ctx.obj}
         values["dry_run"] = planned or values["dry_run"]
         if values["time_limit"] is not None:
             time_limit(values["time_limit"], f"{values['time_limit']:g} s")
@@ -82,11 +87,11 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any], planned: bool = Fals
                 _run_array_job(chosen, options, values, read)
         else:
             requested = [
-                Requested(Job(chosen, options), values["output"], tuple(read)),
+                Requested(Job(chosen, options), values["output"], tuple(read), asked_for(ctx, (COMPUTATION,))),
                 *map(parse_also, [*values["also"], *([DIGEST] if values.get("with_digest") else [])]),
             ]
             with spool(values):
-                _run_aggregations(requested, values)
+                _run_aggregations(requested, values, asked_for(ctx, (INPUT,)))
 
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow), shell_complete=complete_files)
@@ -126,20 +131,36 @@ def parse_also(text: str) -> Requested:
         values = from_configuration(ctx)
         read = tuple(Named(f"--also {name}: {flag}", path) for flag, path in option_files(ctx))
         options = build_options(workflow.options, values)
-        return Requested(Job(by_kernel(workflow, options, values["kernel"]), options), values["output"], read)
+        job = Job(by_kernel(workflow, options, values["kernel"]), options)
+        return Requested(job, values["output"], read, asked_for(ctx))
     except click.ClickException as error:
         raise click.UsageError(f"--also {name}: {error.format_message()}") from None
     except UsageError as error:  # of the kernel; it names the job
         raise click.UsageError(f"--also {error}") from None
 
 
-def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:
-    """Run jobs over the same samples, read once, and write and print their results."""
+def resolved(jobs: Sequence[Job], values: dict[str, Any]) -> tuple[Source, list[Job], tuple[Source, ...]]:
+    """The source, the jobs on its rows and on the samples that count, and what they read besides."""
     rows = rows_asked(values)
-    source = opened(values["files"], values, empty=all(one.job.workflow.empty for one in requested))
-    jobs, beside = _jobs_of(requested, rows, values, source)
+    source = opened(values["files"], values, empty=all(job.workflow.empty for job in jobs))
+    return source, *_jobs_of(jobs, rows, values, source)
+
+
+def _jobs_of(
+    jobs: Sequence[Job], rows: RowsAsked, values: dict[str, Any], source: Source
+) -> tuple[list[Job], tuple[Source, ...]]:
+    """The jobs for the samples of a source, and the sources that they read besides."""
+    prepared = preparation_asked(values).of_source(source)
+    number = len(jobs) - bool(values.get("with_digest"))  # the digest is of all samples as they are
+    of_rows = rows_of_source(list(map(prepared.job, jobs[:number])), rows, source)
+    return [*of_rows, *jobs[number:]], prepared.sources
+
+
+def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], read_as: dict[str, Any]) -> None:
+    """Run jobs over the same samples, read once, and write and print their results."""
+    source, jobs, beside = resolved([one.job for one in requested], values)
     outputs = []
-    for place, (job, (_, output, _)) in enumerate(zip(jobs, requested, strict=True)):
+    for place, (job, (_, output, *_)) in enumerate(zip(jobs, requested, strict=True)):
         flag = f"--also {job.workflow.name}: " if place else ""
         try:
             if output is not None:
@@ -151,8 +172,9 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
     check_apart([*outputs, *_trace(values)], read)
     if values["dry_run"]:
         kernel = next((one.job.workflow.kernel for one in requested if one.job.workflow.kernel), "")
-        multiple = rows.channels or 1
-        plan_samples(partial(_jobs_of, requested, rows, values), source, settings_of(values, kernel), multiple, values)
+        rows = rows_asked(values)
+        made = partial(_jobs_of, [one.job for one in requested], rows, values)
+        plan_samples(made, source, settings_of(values, kernel), rows.channels or 1, values)
         return
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
@@ -161,19 +183,18 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
         with journal_of(asked, (source, *beside), outputs, values) as journal:
             outcomes = _run(name, values, kernel,
                             lambda settings: run_all(jobs, source, settings, journal, beside))  # fmt: skip
-            reserved.publish(
-                with_digest(outcomes) if values.get("with_digest") else outcomes, values["as_json"], values["quiet"]
-            )
+            outcomes = tuple(replace(outcome, asked=read_as | one.asked)
+                             for outcome, one in zip(outcomes, requested, strict=True))  # fmt: skip
+            outcomes = with_digest(outcomes) if values.get("with_digest") else outcomes
+            reserved.publish(outcomes, values["as_json"], values["quiet"], values["told"])
 
 
-def _jobs_of(
-    requested: Sequence[Requested], rows: RowsAsked, values: dict[str, Any], source: Source
-) -> tuple[list[Job], tuple[Source, ...]]:
-    """The jobs for the samples of a source, and the sources that they read besides."""
-    prepared = preparation_asked(values).of_source(source)
-    number = len(requested) - bool(values.get("with_digest"))  # the digest is of all samples as they are
-    jobs = rows_of_source([prepared.job(one.job) for one in requested[:number]], rows, source)
-    return [*jobs, *(one.job for one in requested[number:])], prepared.sources
+def run_again(jobs: Sequence[Job], values: dict[str, Any]) -> tuple[Source, tuple[Outcome, ...]]:
+    """Run jobs as their flags say, without a journal or a file, and print nothing: the source, and their outcomes."""
+    with spool(values):
+        source, all_jobs, beside = resolved(jobs, values)
+        names = ", ".join(job.workflow.name for job in all_jobs)
+        return source, _run(names, values, "", lambda settings: run_all(all_jobs, source, settings, None, beside))
 
 
 def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
@@ -200,7 +221,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         journal.remove()  # the array is there, whether it can be printed or not
         if journal.continued:
             remove_leftovers()  # the list of the run that began it
-        reserved.publish(outcome, values["as_json"], values["quiet"])
+        reserved.publish(outcome, values["as_json"], values["quiet"], values["told"])
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:

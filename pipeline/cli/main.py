@@ -8,6 +8,7 @@ import click
 
 from pipeline import __version__
 from pipeline.cli import COMMAND, COMPLETE
+from pipeline.cli.batch import run_command
 from pipeline.cli.compare import compare_command
 from pipeline.cli.configuration import configuration
 from pipeline.cli.demo import demo
@@ -18,7 +19,9 @@ from pipeline.cli.help import SectionedGroup, program
 from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.plan import plan
+from pipeline.cli.results import COMMANDS as RESULTS
 from pipeline.cli.runs import runs
+from pipeline.cli.slurm import slurm_command
 from pipeline.cli.study import COMMANDS
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
@@ -88,7 +91,8 @@ def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) 
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
 
 
-for _command in (demo, doctor, plan, compare_command, configuration, devices, info, runs, *COMMANDS):
+_OTHERS = demo, doctor, plan, compare_command, configuration, devices, info, runs, *COMMANDS
+for _command in (run_command, slurm_command, *RESULTS, *_OTHERS):
     cli.add_command(_command)
 
 

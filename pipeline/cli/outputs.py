@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, summary, to_json
+from pipeline.report.record import record_of
 from pipeline.report.result_file import keep, write_output
 from pipeline.report.trace import render_trace, to_table
 from pipeline.storage.atomic_file import Target, reserved
@@ -72,8 +73,11 @@ class Outputs:
     results: tuple[Target | None, ...]
     trace: Target | None
 
-    def publish(self, outcomes: Sequence[Outcome], as_json: bool, quiet: bool = False) -> None:
-        """Write and print what was computed; where one of these fails the others are still done.
+    def publish(
+        self, outcomes: Sequence[Outcome], as_json: bool, quiet: bool = False,
+        told: Callable[[Sequence[Outcome]], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Write and print what was computed, or have it `told`; where one of these fails the others are still done.
 
         Raises
         ------
@@ -84,13 +88,16 @@ class Outputs:
         for target, outcome in zip(self.results, outcomes, strict=False):
             if target is not None:
                 try:
-                    write_output(target, outcome.result)
+                    write_output(target, outcome.result, record_of(outcome))
                 except PipelineError as error:  # it says where the result is
                     problems.append(str(error))
                 except Exception as error:  # of a library that draws, or for want of memory
                     problems += [_line(f"writing {target.path}", error), _kept(outcome)]
         try:
-            print_outcomes(outcomes, as_json, quiet)
+            if told is None:
+                print_outcomes(outcomes, as_json, quiet)
+            else:
+                told(outcomes)
         except Exception as error:
             only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
             problems += [_line("printing", error), *map(_kept, only)]

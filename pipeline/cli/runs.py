@@ -40,7 +40,8 @@ def journal_of(
         return
     request = Request(jobs, sources, tuple(one.path for one in outputs), values["verify"], values["chunk_size"])
     ask = _ask if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
-    with open_journal(request, values["resume"], ask, say) as journal:
+    tell = say if values["told"] is None else _in_a_batch
+    with open_journal(request, values["resume"], ask, tell) as journal:
         advice = f"to continue: {_command()}"
         journal.on_saved = lambda saved: supervisor.advise(advice if saved else "")
         journal.on_saved(journal.saved)
@@ -53,6 +54,12 @@ def journal_of(
                 error.add_note(advice)
             raise
         journal.remove()
+
+
+def _in_a_batch(*lines: str) -> None:
+    """What is said of a job that runs with others, of which most have nothing to be continued."""
+    if kept := [line for line in lines if not line.startswith("--resume: there is no")]:
+        say(*kept)
 
 
 def _ask(question: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,7 +50,7 @@ class Stages:
 class Outcome:
     """A finished, verified run; `where` it was computed, and which GPUs took part and why, each in one line.
 
-    `blake3` is the digest of its samples, if it was asked for.
+    `blake3` is the digest of its samples, if it was asked for; `asked` is what a command line asked for, by flag.
     """
 
     workflow: Aggregation[Any] | ArrayJob[Any]
@@ -62,6 +62,7 @@ class Outcome:
     where: str
     gpus: str = ""
     blake3: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 def with_digest(outcomes: Sequence[Outcome]) -> tuple[Outcome, ...]:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from pipeline.cluster.choice import Load
-from pipeline.cluster.placement import open_workers
+from pipeline.cluster.shared import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages

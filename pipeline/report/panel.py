@@ -123,17 +123,21 @@ def panel(outcome: Outcome) -> list[str]:
     ]  # fmt: skip
     width = max(len(name) for name, _ in facts)
     lines = [f"{name:<{width}}  {text}".rstrip() for name, text in facts]
-    shape = [""]
-    if isinstance(outcome.result, Drawn):
-        values, edges = outcome.result.steps()
-        shape = ["", *sketch(values), _axis(edges), ""]
     return [
         title,
         "─" * len(title),
         *lines[:results],
-        *shape,
+        *shape_of(outcome.result),
         *lines[results + 1 :],
     ]
+
+
+def shape_of(result: Any) -> list[str]:
+    """The sketch of a result that can be drawn, between empty lines; one of these for any other."""
+    if not isinstance(result, Drawn):
+        return [""]
+    values, edges = result.steps()
+    return ["", *sketch(values), _axis(edges), ""]
 
 
 def sketch(values: NDArray[Any]) -> list[str]:

@@ -10,6 +10,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from kernels.common.private import write_private_file
 from pipeline.errors import PipelineError, UsageError
+from pipeline.report.record import Record, with_record
+from pipeline.report.tables import LIBRARIES, write_hdf5, write_parquet, write_zip
 from pipeline.storage.atomic_file import Target
 from pipeline.storage.check_place import check_place
 from pipeline.storage.sources import Source
@@ -29,8 +32,8 @@ MOST_COLUMNS = 700  # of a heat map: about its pixels
 MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside it
 
 
-def _json(result: Result, file: BinaryIO) -> None:
-    file.write(json.dumps(result.document()).encode() + b"\n")
+def _json(result: Result, file: BinaryIO, record: Record | None = None) -> None:
+    file.write(json.dumps(with_record(result.document(), record)).encode() + b"\n")
 
 
 def _npz(result: Result, file: BinaryIO) -> None:
@@ -77,10 +80,15 @@ def _heat_map(axes: Any, values: NDArray[Any], edges: NDArray[Any], what: str, n
     axes.figure.colorbar(drawn, label="samples per bin" if step == 1 else f"samples per {step} bins")
 
 
-WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz": _npz, ".csv": _csv, ".png": _png}
+WRITERS: dict[str, Callable[..., None]] = {
+    ".json": _json, ".npz": _npz, ".csv": _csv, ".parquet": write_parquet, ".zip": write_zip, ".h5": write_hdf5,
+    ".png": _png,
+}  # fmt: skip
+RECORDED = (".json", ".parquet", ".zip", ".h5")  # whose writers take a record, too
+NEEDS = {".png": ("matplotlib.figure", "a picture needs matplotlib; install the extra plot")} | LIBRARIES
 
 
-def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRITERS)) -> None:
+def check_output(path: str, source: Source | None, formats: Collection[str] = tuple(WRITERS)) -> None:
     """Refuse, before anything is computed, a result file that cannot be written or whose format the job lacks.
 
     Raises
@@ -92,21 +100,26 @@ def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRI
     if suffix not in formats:
         raise UsageError(f"{path}: expected an output ending in {', '.join(formats)}, got {suffix or 'no suffix'}")
     check_place(path, source)
-    if suffix == ".png":
-        try:
-            import matplotlib.figure  # noqa: F401
-        except ImportError:
-            raise UsageError(f"{path}: a picture needs matplotlib; install the extra plot") from None
+    module, advice = NEEDS.get(suffix, ("", ""))
+    try:
+        if module:
+            import_module(module)
+    except ImportError:
+        raise UsageError(f"{path}: {advice}") from None
 
 
-def render(path: str, result: Result) -> bytes:
-    """The content of a result file, in the format of the suffix of its name."""
+def render(path: str, result: Result, record: Record | None = None) -> bytes:
+    """The content of a result file, in the format of the suffix of its name, with the record of its run if it has room.
+
+    Nothing is in the file yet when this fails.
+    """
     content = io.BytesIO()
-    WRITERS[os.path.splitext(path)[1]](result, content)
+    suffix = os.path.splitext(path)[1]
+    WRITERS[suffix](result, content, *([record] if record and suffix in RECORDED else []))
     return content.getvalue()
 
 
-def write_output(target: Target, result: Result) -> None:
+def write_output(target: Target, result: Result, record: Record | None = None) -> None:
     """Write a result in the format of the file's suffix.
 
     Raises
@@ -115,7 +128,7 @@ def write_output(target: Target, result: Result) -> None:
         If it cannot be written; an existing file of that name is left unchanged. The message then says where the result
         is kept.
     """
-    content = render(target.path, result)
+    content = render(target.path, result, record)
     try:
         target.write(content)
     except PipelineError as error:

@@ -182,7 +182,7 @@ def test_edges_of_each_row(frames: NDArray[np.float32], tmp_path: Path) -> None:
     assert done.exit_code == 0 and f"channel 5  range [{edges[5, 0]:g}, {edges[5, -1]:g}], bins: 8" in done.stdout
     lines = Path("rows.csv").read_text().splitlines()
     assert lines[2] == f"0,{edges[0, 0]},{edges[0, 1]},{expected[0][0]}"
-    with pytest.raises(click.ClickException, match=r"rows.png: expected an output ending in .json, .npz, .csv, got"):
+    with pytest.raises(click.ClickException, match=r"rows.png: expected .* .json, .npz, .csv, .parquet, got"):
         cli.main([*words, "-o", "rows.png"], standalone_mode=False)
 
 

@@ -110,7 +110,8 @@ def test_commands_exist(page: Path) -> None:
                 command = cli.commands[words[0]]
                 if isinstance(command, click.Group):  # a job behind `plan`
                     command, words = command.commands[words[1]], words[1:]
-                known = {name for parameter in command.params for name in parameter.opts}
+                every = [command, *(cli.commands.values() if words[0] == "slurm" else ())]  # which takes those of a job
+                known = {name for one in every for parameter in one.params for name in parameter.opts}
                 flags = [word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)]
                 assert set(flags) <= known | {"--help"}, words
                 if words[0] in ("study", "inspect"):

@@ -58,8 +58,8 @@ def test_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if ".dist-info/" not in name}
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
-    expected = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts} | {"baru.py"}
-    assert packed == expected
+    expected = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+    assert packed == expected - {"pipeline/baru.py"} | {"baru.py"}
     assert {".py", ".cu", ".cuh", ".cpp", ".hpp"} <= {Path(name).suffix for name in packed}
 
 
@@ -75,6 +75,12 @@ def test_installed_command_runs_on_a_recording(installed: Path, tmp_path: Path) 
     if cxx.compiler() or os.environ.get("CI") == "true":
         assert done["environment"]["cpu kernels"] == ["compiled"]
         assert list((tmp_path / "baru").glob("cpu-*.so"))
+
+
+def test_installed_module_of_the_command(installed: Path, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": os.pathsep.join([str(installed), *dependencies()])}
+    program = "import sys, baru; sys.argv = ['baru', '--version']; print(baru.__file__, flush=True); baru.main()"
+    assert python("-c", program, cwd=tmp_path, **environment).split("\n")[:2] == [f"{installed}/baru.py", "baru 0.1.0"]
 
 
 @pytest.mark.parametrize("home", ["a folder", "nowhere"])

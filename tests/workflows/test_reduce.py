@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
@@ -108,10 +109,16 @@ def test_output_files(tmp_path: Path, suffix: str) -> None:
     target = tmp_path / f"result{suffix}"
     expected = reduced(ECG, "--op", "sum,mean,argmax", "-o", str(target))
     if suffix == ".json":
-        assert json.loads(target.read_text()) == {"format": 1} | expected
+        document = json.loads(target.read_text())
+        assert {name: document.pop(name) for name in ("format", "dtype")} == {"format": 2, "dtype": "uint16"}
+        assert document.pop("exact")["layout"] == 1 and document.pop("baru")["format"] == 1
+        assert document == expected
     elif suffix == ".npz":
         with np.load(target) as arrays:
             assert {name: arrays[name].item() for name in arrays} == expected
+    elif suffix == ".parquet":
+        rows = pyarrow.parquet.read_table(target).to_pylist()
+        assert rows == [{"operation": name, "value": float(expected[name])} for name in ("sum", "mean", "argmax")]
     else:
         rows = list(csv.reader(target.read_text().splitlines()))
         assert rows == [["operation", "value"], *[[name, str(expected[name])] for name in ("sum", "mean", "argmax")]]
@@ -133,7 +140,7 @@ def test_bad_options() -> None:
     assert "expected each operation once, got sum 2 times" in refused(ECG, "--op", "sum,sum")
     assert "--ddof: expected 0 or more, got -1" in refused(ECG, "--ddof", "-1")
     assert "--nan: expected propagate or omit, got 'skip'" in refused(ECG, "--nan", "skip")
-    assert "expected an output ending in .json, .npz, .csv, got .png" in refused(ECG, "-o", "/tmp/x.png")
+    assert "expected an output ending in .json, .npz, .csv, .parquet, got .png" in refused(ECG, "-o", "/tmp/x.png")
 
 
 @pytest.mark.parametrize(

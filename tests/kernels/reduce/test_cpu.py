@@ -242,7 +242,11 @@ def test_result_in_every_form() -> None:
     assert got.table() == (("operation", "value"), rows)
     assert dict(got.lines())["sum"] == str(2**72 - 2**8)
     spoilt = result_of(np.array([np.nan, np.inf]), "sum,max,argmin", nan="omit")
-    assert spoilt.document() == {"format": 1, "sum": "inf", "max": "inf", "argmin": 1, "samples": 2, "nan": 1}
+    document = spoilt.document()
+    assert document.pop("exact")["words"] == layout.SIZE
+    assert document == {
+        "format": 2, "sum": "inf", "max": "inf", "argmin": 1, "samples": 2, "nan": 1, "dtype": "float64",
+    }  # fmt: skip
     nothing = result_of(np.array([np.nan]), "max,argmin", nan="omit")
     assert nothing.to_json() == {"max": "nan", "argmin": None, "samples": 1, "nan": 1}
     assert nothing.arrays()["argmin"] == -1 and dict(nothing.lines())["argmin"] == "none"

@@ -23,6 +23,7 @@ from pipeline.cli.main import main
 from pipeline.cli.progress import LINE_SECONDS
 from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
+from workflows.histogram import HISTOGRAM
 
 ECG = Path(__file__).parents[3] / "data" / "ecg.npy"
 NO_DASK_CONFIG = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
@@ -102,10 +103,12 @@ def test_streams_of_a_process(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     done = spawn("-m", "pipeline", "histogram", ECG, "--json", "-o", path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(path.read_bytes())["histogram"] == json.loads(done.stdout)["result"]["histogram"]
+    written, printed = json.loads(path.read_bytes())["histogram"], json.loads(done.stdout)
+    assert json.loads(written["writer_info"]["baru"].pop("run"))["verification"] == printed["verification"]
+    assert written == printed["result"]["histogram"]
 
 
-@pytest.mark.parametrize("suffix", [".json", ".npz", ".csv", ".png"])
+@pytest.mark.parametrize("suffix", HISTOGRAM.formats)
 def test_output(run: Run, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"result{suffix}"
     status, out, err = run("histogram", ECG, "-o", path)
@@ -268,7 +271,9 @@ def test_help_lists_jobs_before_other_commands(run: Run) -> None:
     assert re.findall(r"^  (\w+)", parts["Other commands"], re.MULTILINE) == [
         "generate", "demo", "doctor", "plan", "compare", "config", "devices", "info", "runs", "study", "inspect",
     ]  # fmt: skip
-    assert "..." not in parts["Jobs"] + parts["Other commands"]
+    assert re.findall(r"^  (\w+)", parts["Batches"], re.MULTILINE) == ["run", "slurm"]
+    assert re.findall(r"^  (\w+)", parts["Results"], re.MULTILINE) == ["show", "merge", "diff", "verify"]
+    assert "..." not in "".join(parts.values())
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import errno
 import os
@@ -96,7 +95,7 @@ def refused(path: str | Path, source: Source) -> str:
      ("result.json.gz", ".gz")],
 )  # fmt: skip
 def test_unknown_suffix(tmp_path: Path, source: Source, name: str, got: str) -> None:
-    expected = f"expected an output ending in .json, .npz, .csv, .png, got {got}"
+    expected = f"expected an output ending in .json, .npz, .csv, .parquet, .zip, .h5, .png, got {got}"
     assert expected in refused(tmp_path / name, source)
 
 
@@ -130,16 +129,18 @@ def test_output_is_an_input(tmp_path: Path, source: Source, monkeypatch: pytest.
     assert not (tmp_path / "new.json").exists()
 
 
-def test_picture_without_matplotlib(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return whole(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert "needs matplotlib; install the extra plot" in refused(tmp_path / "result.png", source)
+@pytest.mark.parametrize(
+    ("suffix", "module", "advice"),
+    [(".png", "matplotlib.figure", "a picture needs matplotlib; install the extra plot"),
+     (".zip", "uhi.io.zip", "UHI in a zip file needs uhi; install the extra uhi"),
+     (".h5", "uhi.io.hdf5", "UHI in HDF5 needs uhi and h5py; install the extra uhi"),
+     (".parquet", "pyarrow.parquet", "Parquet needs pyarrow; install the extra parquet")],
+)  # fmt: skip
+def test_format_without_its_library(
+    tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch, suffix: str, module: str, advice: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert advice in refused(tmp_path / f"result{suffix}", source)
     check_output(str(tmp_path / "result.csv"), source)
 
 

@@ -1,0 +1,193 @@
+"""The commands over saved results: `show`, `merge`, `diff` and `verify`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from pipeline.cli.asked import command_words
+from pipeline.cli.flags import Command, build_options, from_configuration
+from pipeline.cli.help import OUTPUT, Flag
+from pipeline.cli.jobs import job_command, run_again
+from pipeline.cli.outputs import Named, check_apart
+from pipeline.engine.aggregate_plan import Job
+from pipeline.errors import PipelineError, UsageError, VerificationError, failure
+from pipeline.process.last_words import emit
+from pipeline.report.difference import between, differences
+from pipeline.report.merge import merge
+from pipeline.report.record import identities
+from pipeline.report.result_file import check_output, write_output
+from pipeline.report.saved_file import SUFFIXES, Saved, read_result
+from pipeline.report.shown import shown
+from pipeline.storage.atomic_file import reserved
+from pipeline.storage.protocol import Source
+from workflows import WORKFLOWS
+from workflows.aggregation import Aggregation
+
+DIFFERENT = 1  # exit status of `diff`, as of cmp; errors have 2
+MOST_LINES = 3  # of differences in the message of a mismatch
+RESULTS = "Results"  # the section of these commands in the help
+
+
+@contextmanager
+def _status_2(name: str) -> Iterator[None]:
+    """Errors have the exit status 2, where 1 says that something differs."""
+    try:
+        yield
+    except Exception as error:
+        told = error if isinstance(error, PipelineError) else failure(name, error)
+        told.exit_code = UsageError.exit_code
+        raise told from error
+
+
+def _lines(saved: Saved, as_json: bool) -> list[str]:
+    if not as_json:
+        return shown(saved)
+    return [json.dumps({"result": saved.result.to_json()} | dict(saved.record or {}))]
+
+
+def _write(path: str, saved: Saved, read: Sequence[str]) -> None:
+    """Write a result in the format of a suffix, not over one that was read."""
+    workflow = WORKFLOWS.get(saved.job)
+    check_output(path, None, *([workflow.formats] if isinstance(workflow, Aggregation) else []))
+    check_apart([Named("-o", path)], [Named("", name) for name in read])
+    with reserved(path) as target:
+        write_output(target, saved.result, saved.record)
+
+
+def _show(path: str, output: str | None, as_json: bool) -> None:
+    saved = read_result(path)
+    if output is not None:
+        _write(output, saved, [path])
+    emit(*_lines(saved, as_json))
+
+
+def _merge(paths: tuple[str, ...], output: str, as_json: bool) -> None:
+    if len(paths) < 2:
+        raise UsageError(f"expected two results or more, got {paths[0]} alone; name the others")
+    merged = merge([read_result(path) for path in paths])
+    saved = Saved(output, merged.result, merged.record)
+    _write(output, saved, paths)
+    emit(*_lines(saved, as_json))
+
+
+@click.pass_context
+def _diff(ctx: click.Context, /, a: str, b: str, as_json: bool) -> None:
+    with _status_2("diff"):
+        one, other = read_result(a), read_result(b)
+        lines = differences(one, other)
+    if as_json:
+        emit(json.dumps({"equal": not lines, "results": [a, b], "differences": lines}))
+    else:
+        emit(*([f"{a} and {b} differ", *(f"  {line}" for line in lines)] if lines else [f"{a} and {b} are equal"]))
+    if lines:
+        ctx.exit(DIFFERENT)
+
+
+def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
+    import dask.config
+
+    saved = read_result(path)
+    record = saved.known()
+    workflow = WORKFLOWS.get(saved.job)
+    if not isinstance(workflow, Aggregation):
+        raise UsageError(f"{path}: expected a job out of {', '.join(WORKFLOWS)}, got {saved.job}")
+    if rounded := next((part["verification"]["rounding"] for part in saved.parts
+                        if part["verification"].get("rounding")), None):  # fmt: skip
+        raise UsageError(f"{path}: expected a result whose bits are the same everywhere, got one {rounded}; run the "
+                         "job again without --kernel")  # fmt: skip
+    digest = record.get("input", {}).get("blake3")
+    # What is configured here was perhaps not configured there: only what was asked for then counts.
+    with dask.config.set({"pipeline": {}}):
+        command = job_command(workflow)
+        words = command_words(command, record["asked"])
+        ctx = command.make_context(workflow.name, ["--device=cpu", "--verify=full", *words, *files])
+        values = from_configuration(ctx) | {"quiet": quiet, "with_digest": bool(digest)}
+        jobs = [Job(workflow, build_options(workflow.options, values))]
+    if digest:
+        other = WORKFLOWS["digest"]
+        assert isinstance(other, Aggregation)
+        jobs.append(Job(other, other.options()))
+    source, outcomes = run_again(jobs, values)
+    changes = _changes(saved, source)
+    lines = list(between(saved.result, outcomes[0].result))
+    if digest and digest != outcomes[1].result.blake3:
+        lines.append(f"BLAKE3 of the samples: {digest} and {outcomes[1].result.blake3}")
+    if lines:
+        seen = "; ".join(line.strip() for line in lines[:MOST_LINES])
+        more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+        changes = changes or "the files have the sizes and times that they had then"
+        raise VerificationError(f"{path}: expected the numbers that the data give, got others (file, and data): "
+                                f"{seen}{more}; {changes}")  # fmt: skip
+    devices = ", ".join(sorted({device for part in saved.parts for device in part["environment"]["devices"]}))
+    emit(f"{path}: verified, every number is what the data give",
+         f"  {outcomes[0].verdict.samples:,} samples computed again on the CPU, and all of them once more by the "
+         "check, which shares no code with it",
+         f"  then computed on {devices or 'nothing'} by baru {saved.parts[0]['environment']['versions'].get('baru')}",
+         *([f"  BLAKE3 of the samples is the same: {digest}"] if digest else []),
+         *([f"  {changes}"] if changes else []))  # fmt: skip
+
+
+def _changes(saved: Saved, source: Source) -> str:
+    """In which way the files are others than those of the record, by size and time of the last change."""
+    then = [one for part in saved.parts for one in part["input"].get("identity", ())]
+    now = list(identities(source))
+    if not then:
+        return "the record names no files: the samples came from standard input"
+    if len(then) != len(now):
+        return f"the record names {len(then)} files, and these are {len(now)}"
+    for before, after in zip(then, now, strict=True):
+        if before.get("size") != after.get("size"):
+            return f"{after['path']} has {after.get('size')} bytes, and had {before.get('size')}"
+        if before.get("mtime_ns") != after.get("mtime_ns"):
+            return f"{after['path']} was written to since, or is a copy"
+    return ""
+
+
+def _json_flag() -> click.Option:
+    return Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead.")
+
+
+def _result(name: str) -> click.Argument:
+    return click.Argument([name], metavar=name.upper() if name in ("a", "b") else "RESULT")
+
+
+READ = f"A result is a file that -o wrote, {', '.join(SUFFIXES)}."
+COMMANDS = (
+    Command(
+        "show", section=RESULTS, callback=_show, short_help="Show a saved result as the run printed it.",
+        params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", help="Write it in another "
+                "format, a picture among them, as the suffix says."), _json_flag()],
+        help="Show a saved result: its numbers, what was checked, where it was computed, as the run printed it. "
+             f"{READ}",
+        example="counts.json -o counts.png",
+    ),
+    Command(
+        "merge", section=RESULTS, callback=_merge, short_help="Add saved results up, exactly.",
+        params=[click.Argument(["paths"], nargs=-1, required=True, metavar="RESULTS..."),
+                Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=True, help="Where the sum goes."),
+                _json_flag()],
+        help="Add saved results of different files up: the numbers of one run over all of them, to the last bit. "
+             f"Different axes, dtypes and options are refused, and files that two results counted. {READ}",
+        example="monday.json tuesday.json -o week.json",
+    ),
+    Command(
+        "diff", section=RESULTS, callback=_diff, short_help="Say whether and where two saved results differ.",
+        params=[_result("a"), _result("b"), _json_flag()],
+        help="Say whether two saved results have the same numbers, bit by bit, and where they differ; times, devices "
+             f"and names of files may differ. {READ} Exit status: 0 equal, 1 different, 2 an error.",
+        example="monday.json tuesday.json",
+    ),
+    Command(
+        "verify", section=RESULTS, callback=_verify, short_help="Check a saved result against its data, on the CPU.",
+        params=[_result("path"), click.Argument(["files"], nargs=-1, required=True, metavar="FILES..."),
+                Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr.")],
+        help="Check a saved result against its data, without a GPU: the job is run again on the CPU as it was asked "
+             "for then, every sample is checked by another computation, and every number compared. "
+             f"{READ} Exit status: 0 verified, 3 a number differs.",
+        example="counts.json 'run-*.bin'",
+    ),
+)  # fmt: skip

@@ -1,0 +1,77 @@
+"""One cluster for several runs of a process, if there are several: otherwise each starts and stops its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from pipeline.cluster import placement as placing
+from pipeline.cluster.choice import Load
+from pipeline.cluster.placement import Placement
+from pipeline.cluster.workers import Workers
+
+
+class Shared:
+    """A cluster that stays open from one run to the next that asks for the same place.
+
+    Parameters
+    ----------
+    nbytes
+        Of the inputs of all runs: it is chosen for these, since it is started once.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._open = ExitStack()
+        self._where: Placement | None = None
+        self._workers: Workers | None = None
+
+    def workers(
+        self, placement: Placement, nbytes: int, compiled: Callable[[], bool], load: Callable[[], Load] | None,
+        here: Callable[[str], object],
+    ) -> Workers:  # fmt: skip
+        """The workers of the open cluster, or, if it is elsewhere or there is none, of a new one in its place."""
+        if self._workers is None or placement != self._where:
+            self.close()
+            total = max(nbytes, self._nbytes)
+
+            def of_all() -> Load:
+                return replace(load(), nbytes=total) if load else Load("read", total)
+
+            opened = placing.open_workers(placement, total, compiled, of_all, here)
+            self._workers, self._where = self._open.enter_context(opened), placement
+        return self._workers
+
+    def close(self) -> None:
+        """Stop it: the next run starts another one."""
+        self._workers = self._where = None
+        self._open.close()
+
+
+_shared: Shared | None = None
+
+
+@contextmanager
+def one_cluster(nbytes: int) -> Iterator[Shared]:
+    """Runs in the body share a cluster; `nbytes`: of the inputs of all of them."""
+    global _shared
+    _shared = Shared(nbytes)
+    try:
+        yield _shared
+    finally:
+        made, _shared = _shared, None
+        made.close()
+
+
+@contextmanager
+def open_workers(
+    placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None,
+    here: Callable[[str], object] = bool,
+) -> Iterator[Workers]:  # fmt: skip
+    """The workers of a run; as `pipeline.cluster.placement.open_workers`, unless runs share a cluster."""
+    if _shared is not None:
+        yield _shared.workers(placement, nbytes, compiled, load, here)
+        return
+    with placing.open_workers(placement, nbytes, compiled, load, here) as workers:
+        yield workers
