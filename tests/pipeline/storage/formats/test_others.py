@@ -117,7 +117,9 @@ def test_sigmf_of_its_own_package(part: Any) -> None:
 
 
 @pytest.mark.parametrize("part", ["real", "imag", "abs", "phase"])
-@pytest.mark.parametrize(("dtype", "datatype"), [("c8", "cf32_le"), (">c16", "cf64_be"), ("i2", "ci16_le"), ("i1", "ci8")])
+@pytest.mark.parametrize(
+    ("dtype", "datatype"), [("c8", "cf32_le"), (">c16", "cf64_be"), ("i2", "ci16_le"), ("i1", "ci8")]
+)
 def test_sigmf_of_its_package(tmp_path: Path, dtype: str, datatype: str, part: Any) -> None:
     """Which adds a checksum of the data, captures and annotations, and reads numbers of 64 bits as 32."""
     sigmf = package_of("sigmf")
