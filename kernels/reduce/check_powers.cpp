@@ -23,7 +23,7 @@ constexpr size_t PART = 512;  // samples at a time whose integers stay in the fi
 // A number, or several; products of the lower halves, which compilers would make out of three.
 #ifdef __AVX512F__
 typedef u64 Lanes __attribute__((vector_size(64), may_alias));
-inline Lanes times(Lanes x, Lanes y) { return Lanes(_mm512_mul_epu32(__m512i(x), __m512i(y))); }
+inline Lanes times(Lanes x, Lanes y) { return Lanes(_mm512_maskz_mul_epu32(0xff, __m512i(x), __m512i(y))); }
 #else
 typedef u64 Lanes __attribute__((vector_size(32), may_alias));
 #ifdef __AVX2__

@@ -174,7 +174,7 @@ float widened(uint16_t half) {
     return bits_as<float>(bits | (half & 0x8000u) << 16);
 }
 
-inline void reduce_halves(const void* data, size_t n, Result& result) {
+void reduce_halves(const void* data, size_t n, Result& result) {
     const uint16_t* samples = static_cast<const uint16_t*>(data);
     Extremes<float> extremes;
     for (size_t start = 0; start < n; start += BLOCK) {

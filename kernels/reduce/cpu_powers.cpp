@@ -3,7 +3,7 @@
 // A finite float is an integer times a power of two. Cubes and fourth powers of these integers, which have up to 159 and
 // 212 bits, are added in the bucket of the sample's sign and exponent, one 64-bit word of them at a time to a sum of 128
 // bits: no carry is passed on before the end. Integers of 64 bits go to two buckets, by sign, as magnitudes. Shorter ones are
-// added as they are, in 128 bits, those of one and two bytes in 64. Most floats of up to 32 bits go through lanes.
+// added as they are, in 128 bits, those of one and two bytes in 64. Most float32 numbers go through lanes.
 
 #include "cpu_powers_lanes.hpp"
 
@@ -99,30 +99,20 @@ void finish_floats(const Bucket* buckets, int above, int least, Cubes& cubes, Fo
     }
 }
 
-void sum_doubles(const void* data, size_t n, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
-    const u64* samples = static_cast<const u64*>(data);
-    for (size_t i = 0; i < n; ++i) add_float(samples[i], 52, buckets);
-    finish_floats(buckets, 11, -1074, cubes, fourths);
+template <class Bits>
+void sum_floats(const void* data, size_t n, int fraction, int least, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
+    const Bits* samples = static_cast<const Bits*>(data);
+    for (size_t i = 0; i < n; ++i) add_float(samples[i], fraction, buckets);
+    finish_floats(buckets, 8 * static_cast<int>(sizeof(Bits)) - 1 - fraction, least, cubes, fourths);
 }
 
-// Of 32 bits, or of 16, which are made longer.
-template <class Bits>
-void sum_short_floats(const void* data, size_t n, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
-    const Bits* samples = static_cast<const Bits*>(data);
+void sum_singles(const void* data, size_t n, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
+    const uint32_t* samples = static_cast<const uint32_t*>(data);
     Accumulator<CUBE_WORDS, CUBE_BITS> near_cubes;
     Accumulator<FOURTH_WORDS, FOURTH_BITS> near_fourths;
-    for (size_t start = 0; start < n; start += BLOCK) {
-        const size_t length = n - start < BLOCK ? n - start : BLOCK;
-        const uint32_t* block;
-        [[maybe_unused]] uint32_t wide[BLOCK];
-        if constexpr (sizeof(Bits) == 2) {
-            for (size_t i = 0; i < length; ++i) wide[i] = bits_as<uint32_t>(widened(samples[start + i]));
-            block = wide;
-        } else {
-            block = samples + start;
-        }
-        add_powers(block, length, near_cubes, near_fourths, [&](uint32_t bits) { add_float(bits, 23, buckets); });
-    }
+    for (size_t start = 0; start < n; start += BLOCK)
+        add_powers(samples + start, n - start < BLOCK ? n - start : BLOCK, near_cubes, near_fourths,
+                   [&](uint32_t bits) { add_float(bits, MANTISSA, buckets); });
     cubes.start_with(near_cubes), fourths.start_with(near_fourths);
     finish_floats(buckets, 8, -149, cubes, fourths);
 }
@@ -189,7 +179,7 @@ enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, F
 extern "C" {
 
 size_t buckets_bytes(int type) {
-    const size_t number = type == FLOAT64 ? 4096 : type == FLOAT32 || type == FLOAT16 ? 512 : 2;
+    const size_t number = type == FLOAT64 ? 4096 : type == FLOAT32 ? 512 : type == FLOAT16 ? 64 : 2;
     return number * sizeof(Bucket);
 }
 
@@ -207,9 +197,9 @@ void sum_powers(int type, const void* samples, size_t n, void* zeros, int64_t* w
         case UINT32: sum_integers<uint32_t>(samples, n, cubes, fourths); break;
         case INT64: sum_long_integers<int64_t>(samples, n, buckets, cubes, fourths); break;
         case UINT64: sum_long_integers<u64>(samples, n, buckets, cubes, fourths); break;
-        case FLOAT16: sum_short_floats<uint16_t>(samples, n, buckets, cubes, fourths); break;
-        case FLOAT32: sum_short_floats<uint32_t>(samples, n, buckets, cubes, fourths); break;
-        case FLOAT64: sum_doubles(samples, n, buckets, cubes, fourths); break;
+        case FLOAT16: sum_floats<uint16_t>(samples, n, 10, -24, buckets, cubes, fourths); break;
+        case FLOAT32: sum_singles(samples, n, buckets, cubes, fourths); break;
+        case FLOAT64: sum_floats<u64>(samples, n, 52, -1074, buckets, cubes, fourths); break;
     }
 }
 }

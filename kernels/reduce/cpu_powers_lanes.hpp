@@ -1,13 +1,15 @@
-// Float64 lanes that sum third and fourth powers of floats of up to 24 bits without rounding error.
+// Float64 lanes that sum third and fourth powers of float32 numbers without rounding error.
 
 #pragma once
 
-#include "cpu_float.hpp"
+#include "cpu_lanes.hpp"
 
 namespace {
 
 typedef int32_t HalfInts __attribute__((vector_size(BYTES / 2)));
 
+constexpr uint32_t INFINITE = 0x7f800000;  // of float32
+constexpr int MANTISSA = 23, BIAS = 126;
 constexpr int NEAR = 8;  // lanes take numbers with so many exponents, the largest and those below it
 
 #ifdef __FP_FAST_FMA
@@ -17,7 +19,7 @@ constexpr bool LANES_SUM_POWERS = false;
 #endif
 
 inline Doubles error_of(Doubles x, Doubles y, Doubles product) {
-    Doubles error;
+    Doubles error{};
     for (int i = 0; i < LANES; ++i) error[i] = __builtin_fma(x[i], y[i], -product[i]);
     return error;
 }
@@ -33,7 +35,7 @@ inline Doubles error_of(Doubles x, Doubles y, Doubles product) {
 template <class Cubes, class Fourths>
 void add_near(const uint32_t* samples, size_t n, int top, int32_t least, Cubes& cubes, Fourths& fourths) {
     const double starts[3] = {1.5 * power(3 * top + 12), 1.5 * power(4 * top + 12), 1.5 * power(4 * top - 42)};
-    const int32_t most = (top + Float<float>::BIAS + 1) << Float<float>::MANTISSA;
+    const int32_t most = (top + BIAS + 1) << MANTISSA;
     Doubles high[3], rest[4] = {};
     for (int j = 0; j < 3; ++j) high[j] = Doubles{} + starts[j];
     for (size_t i = 0; i < n; i += LANES) {
@@ -62,8 +64,7 @@ void add_near(const uint32_t* samples, size_t n, int top, int32_t least, Cubes& 
 // The bits of a block of n <= BLOCK samples. Lanes take most of it if they can; `add_other(bits)` takes each of the others.
 template <class Cubes, class Fourths, class AddOther>
 void add_powers(const uint32_t* samples, size_t n, Cubes& cubes, Fourths& fourths, AddOther add_other) {
-    constexpr uint32_t INFINITE = Float<float>::INFINITE, SIZE = ~Float<float>::SIGN;
-    constexpr int MANTISSA = Float<float>::MANTISSA;
+    constexpr uint32_t SIZE = 0x7fffffff;
     constexpr size_t GROUP = 32;
     uint32_t copy[BLOCK];
     if (n < BLOCK) {
@@ -80,7 +81,7 @@ void add_powers(const uint32_t* samples, size_t n, Cubes& cubes, Fourths& fourth
     for (size_t i = 0; i < BLOCK; ++i) near += (samples[i] & SIZE) >= least && (samples[i] & SIZE) < INFINITE;
     uint32_t below = INFINITE;
     if (LANES_SUM_POWERS && 2 * near > n) {
-        add_near(samples, BLOCK, exponent - Float<float>::BIAS, static_cast<int32_t>(least), cubes, fourths);
+        add_near(samples, BLOCK, exponent - BIAS, static_cast<int32_t>(least), cubes, fourths);
         below = least;
     }
     for (size_t start = 0; start < BLOCK; start += GROUP) {
