@@ -159,7 +159,7 @@ class ChecksAhead(PreparedChecks):
         asked = perf_counter()
         try:
             if self._mapped:
-                elements = self._read(output.readable(), region, np.empty, opened)
+                elements = self._read(output.readable(), region, aligned_empty, opened)
             else:
                 elements = read_on_all_cores(output, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
