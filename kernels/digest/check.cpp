@@ -1,5 +1,5 @@
 // Digests samples for verification, by other ways than cpu.cpp: the state of a block is four rows of four words, as the
-// definition draws it, and a vector holds one row of four leaves. Nodes are kept in a map, where neighbours are joined as
+// definition draws it, and a vector holds one row of several leaves. Nodes are kept in a map, where neighbours are joined as
 // they come, in any order.
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -15,9 +16,14 @@ namespace {
 using std::size_t;
 using Bytes = std::vector<uint8_t>;
 
-typedef uint32_t Row __attribute__((vector_size(64)));
-
-constexpr size_t ABREAST = 4, CHAINS = 2;   // leaves in a vector; vectors whose rounds overlap
+#ifdef __AVX512F__
+constexpr size_t ABREAST = 4;  // leaves in a vector
+#else  // wider vectors than the CPU's are shuffled word by word
+constexpr size_t ABREAST = 2;
+#endif
+constexpr size_t WORDS = 4 * ABREAST, CHAINS = 2;  // of a vector; vectors whose rounds overlap
+typedef uint32_t Row __attribute__((vector_size(4 * WORDS)));
+typedef uint8_t RowBytes __attribute__((vector_size(4 * WORDS)));
 constexpr size_t AT_ONCE = ABREAST * CHAINS;
 constexpr size_t KIB = 1024, PIECE = 64, DIGEST = 32;
 constexpr uint64_t GROUP = 64;  // leaves that are hashed before the map is asked
@@ -26,26 +32,40 @@ constexpr uint32_t START = 1, END = 2, INNER = 4;
 constexpr uint32_t ROOTS[8] = {  // of the primes up to 19: what comes after the point
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
-// Four words of each leaf out of two rows; 4 to 7 are those of the second.
 #ifdef __clang__
-#define AT(i, leaf) ((i) < 4 ? (i) + 4 * (leaf) : 12 + (i) + 4 * (leaf))
-#define LEAF_OF(leaf) AT(A, leaf), AT(B, leaf), AT(C, leaf), AT(D, leaf)
-template <int A, int B, int C, int D>
-inline Row pick(Row x, Row y) {
-    return __builtin_shufflevector(x, y, LEAF_OF(0), LEAF_OF(1), LEAF_OF(2), LEAF_OF(3));
-}
+#define SHUFFLE(kind, x, y, ...) kind(__builtin_shufflevector(kind(x), kind(y), __VA_ARGS__))
 #else
-template <int A, int B, int C, int D>
-inline Row pick(Row x, Row y) {
-    constexpr uint32_t from[4] = {A < 4 ? A : A + 12, B < 4 ? B : B + 12, C < 4 ? C : C + 12, D < 4 ? D : D + 12};
-    return __builtin_shuffle(x, y, Row{from[0], from[1], from[2], from[3], from[0] + 4, from[1] + 4, from[2] + 4,
-                                       from[3] + 4, from[0] + 8, from[1] + 8, from[2] + 8, from[3] + 8, from[0] + 12,
-                                       from[1] + 12, from[2] + 12, from[3] + 12});
-}
+#define SHUFFLE(kind, x, y, ...) kind(__builtin_shuffle(kind(x), kind(y), kind{__VA_ARGS__}))
 #endif
+
+template <size_t... TO>
+struct Picked {
+    // Four words of each leaf out of two rows; 4 to 7 are those of the second.
+    template <int... FROM>
+    static inline Row of(Row x, Row y) {
+        constexpr uint32_t from[4] = {(FROM < 4 ? FROM : FROM - 4 + int(WORDS))...};
+        return SHUFFLE(Row, x, y, (from[TO % 4] + uint32_t(TO / 4 * 4))...);
+    }
+};
+
+template <size_t... TO>
+Picked<TO...> picked(std::index_sequence<TO...>);
+
+template <int... FROM>
+inline Row pick(Row x, Row y) {
+    return decltype(picked(std::make_index_sequence<WORDS>{}))::template of<FROM...>(x, y);
+}
+
+template <int BY, size_t... TO>
+inline Row turned(Row x, std::index_sequence<TO...>) {
+    return Row(SHUFFLE(RowBytes, x, x, uint8_t(TO / 4 * 4 + (TO + BY / 8) % 4)...));
+}
 
 template <int BITS>
 inline Row turn(Row x) {
+#if defined __AVX2__ && !defined __AVX512F__
+    if constexpr (BITS % 8 == 0) return turned<BITS>(x, std::make_index_sequence<4 * WORDS>{});  // no bits to shift
+#endif
     return (x << (32 - BITS)) | (x >> BITS);
 }
 
@@ -97,14 +117,15 @@ void digests(const uint8_t* data, size_t count, size_t pieces, uint64_t place, b
         }
     }
     Row initial{};
-    for (size_t i = 0; i < 16; ++i) initial[i] = ROOTS[i % 4];
+    for (size_t i = 0; i < WORDS; ++i) initial[i] = ROOTS[i % 4];
     for (size_t piece = 0; piece < pieces; ++piece) {
         const uint32_t flags = leaves ? (piece ? 0 : START) | (piece + 1 < pieces ? 0 : END) : INNER;
         Block block[CHAINS];
         for (size_t chain = 0; chain < CHAINS; ++chain) {
             Block& one = block[chain];
             one.a = low[chain], one.b = high[chain], one.c = initial;
-            one.d = where[chain] | Row{0, 0, 0, flags, 0, 0, 0, flags, 0, 0, 0, flags, 0, 0, 0, flags};
+            one.d = where[chain];
+            for (size_t leaf = 0; leaf < ABREAST; ++leaf) one.d[4 * leaf + 3] = flags;
             for (size_t part = 0; part < 4; ++part)
                 for (size_t leaf = 0; leaf < ABREAST; ++leaf)
                     std::memcpy(reinterpret_cast<uint8_t*>(one.m + part) + 16 * leaf,

@@ -19,6 +19,8 @@ constexpr size_t LANES = 16;
 constexpr size_t LANES = 8;
 #endif
 typedef uint32_t Lanes __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Loaded __attribute__((vector_size(4 * LANES), aligned(1), may_alias));
+typedef uint8_t Bytes __attribute__((vector_size(4 * LANES)));
 
 constexpr size_t LEAF = 1024, BLOCK = 64, BLOCKS = LEAF / BLOCK, VALUE = 8;  // bytes; the last in words
 constexpr uint32_t FIRST = 1, LAST = 2, PARENT = 4;
@@ -30,18 +32,34 @@ constexpr uint8_t SCHEDULE[7][16] = {
     {12, 13, 9, 11, 15, 10, 14, 8, 7, 2, 5, 3, 0, 1, 6, 4}, {9, 14, 11, 5, 8, 12, 15, 1, 13, 3, 0, 10, 2, 6, 4, 7},
     {11, 15, 5, 0, 1, 9, 8, 6, 14, 10, 2, 12, 3, 4, 7, 13}};
 
-inline Lanes rotated(Lanes x, int by) { return (x >> by) | (x << (32 - by)); }
+// Words rotated by whole bytes: one shuffle of AVX2, where other rotations take three instructions.
+template <int BY, size_t... AT>
+inline Lanes shuffled(Lanes x, std::index_sequence<AT...>) {
+#ifdef __clang__
+    return Lanes(__builtin_shufflevector(Bytes(x), Bytes(x), (AT / 4 * 4 + (AT + BY / 8) % 4)...));
+#else
+    return Lanes(__builtin_shuffle(Bytes(x), Bytes{uint8_t(AT / 4 * 4 + (AT + BY / 8) % 4)...}));
+#endif
+}
+
+template <int BY>
+inline Lanes rotated(Lanes x) {
+#if defined __AVX2__ && !defined __AVX512F__  // which rotates in one instruction by any number of bits
+    if constexpr (BY % 8 == 0) return shuffled<BY>(x, std::make_index_sequence<4 * LANES>{});
+#endif
+    return (x >> BY) | (x << (32 - BY));
+}
 
 template <int A, int B, int C, int D>
 inline __attribute__((always_inline)) void mix(Lanes* v, Lanes x, Lanes y) {
-    v[A] += v[B] + x;
-    v[D] = rotated(v[D] ^ v[A], 16);
+    v[A] = v[A] + x + v[B];  // v[B] is what is waited for
+    v[D] = rotated<16>(v[D] ^ v[A]);
     v[C] += v[D];
-    v[B] = rotated(v[B] ^ v[C], 12);
-    v[A] += v[B] + y;
-    v[D] = rotated(v[D] ^ v[A], 8);
+    v[B] = rotated<12>(v[B] ^ v[C]);
+    v[A] = v[A] + y + v[B];
+    v[D] = rotated<8>(v[D] ^ v[A]);
     v[C] += v[D];
-    v[B] = rotated(v[B] ^ v[C], 7);
+    v[B] = rotated<7>(v[B] ^ v[C]);
 }
 
 template <size_t ROUND>
@@ -108,15 +126,23 @@ inline __attribute__((always_inline)) void transpose(Lanes* row) {
 inline __attribute__((always_inline)) void compress(Lanes* value, const uint8_t* const* at, size_t offset, Lanes low, Lanes high,
                                                     uint32_t flags) {
     Lanes m[16], v[16];
+#pragma GCC unroll 2
     for (size_t part = 0; part < 16; part += LANES) {
 #pragma GCC unroll 16
-        for (size_t lane = 0; lane < LANES; ++lane) std::memcpy(m + part + lane, at[lane] + offset + 4 * part, 4 * LANES);
+        for (size_t lane = 0; lane < LANES; ++lane) {
+            const uint8_t* from = at[lane] + offset + 4 * part;
+            __builtin_prefetch(from + LANES * LEAF);  // of the next leaves: none is long enough for the CPU to foresee it
+            // Not memcpy, which stores halves; a whole vector loaded from them waits until both are written.
+            m[part + lane] = *reinterpret_cast<const Loaded*>(from);
+        }
         transpose(m + part);
     }
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) v[i] = value[i];
     for (int i = 0; i < 4; ++i) v[8 + i] = Lanes{} + IV[i];
     v[12] = low, v[13] = high, v[14] = Lanes{} + uint32_t(BLOCK), v[15] = Lanes{} + flags;
     round<0>(v, m), round<1>(v, m), round<2>(v, m), round<3>(v, m), round<4>(v, m), round<5>(v, m), round<6>(v, m);
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) value[i] = v[i] ^ v[8 + i];
 }
 

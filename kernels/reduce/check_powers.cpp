@@ -8,21 +8,57 @@
 
 #include "check_window.hpp"
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 namespace {
 
 constexpr int CUBE_BITS = 3264, FOURTH_BITS = 4352, CUBE_WORDS = 100, FOURTH_WORDS = 133;  // as in powers.py
 typedef Buckets<CUBE_WORDS, CUBE_BITS> Cubes;
 typedef Buckets<FOURTH_WORDS, FOURTH_BITS> Fourths;
 
-constexpr u64 low(u64 product) { return static_cast<u32>(product); }
-constexpr u64 high(u64 product) { return product >> 32; }
+constexpr size_t PART = 512;  // samples at a time whose integers stay in the first-level cache
 
-// Numbers below 2**32 times 2**power; `minus` has all bits set where a cube is to be subtracted.
-void add_short(const u64* number, const u64* minus, size_t n, int power, Cubes& cubes, Fourths& fourths) {
-    u64 c0 = 0, c1 = 0, c2 = 0, f0 = 0, f1 = 0, f2 = 0, f3 = 0;
-    for (size_t i = 0; i < n; ++i) {
-        const u64 a = number[i], sign = minus[i], p = low(a * a), q = high(a * a);
-        const u64 pa = p * a, qa = q * a, pp = p * p, pq = p * q, qq = q * q;
+// A number, or several; products of the lower halves, which compilers would make out of three.
+#ifdef __AVX512F__
+typedef u64 Lanes __attribute__((vector_size(64), may_alias));
+inline Lanes times(Lanes x, Lanes y) { return Lanes(_mm512_maskz_mul_epu32(0xff, __m512i(x), __m512i(y))); }
+#else
+typedef u64 Lanes __attribute__((vector_size(32), may_alias));
+#ifdef __AVX2__
+inline Lanes times(Lanes x, Lanes y) { return Lanes(_mm256_mul_epu32(__m256i(x), __m256i(y))); }
+#else
+inline Lanes times(Lanes x, Lanes y) { return (x & 0xffffffff) * (y & 0xffffffff); }
+#endif
+#endif
+inline u64 times(u64 x, u64 y) { return (x & 0xffffffff) * (y & 0xffffffff); }
+
+template <class U>
+U low(U product) {
+    return product & 0xffffffff;
+}
+template <class U>
+U high(U product) {
+    return product >> 32;
+}
+
+inline u64 total(u64 sum) { return sum; }
+inline u64 total(Lanes sums) {
+    u64 sum = 0;
+    for (size_t i = 0; i < sizeof sums / sizeof sum; ++i) sum += sums[i];
+    return sum;
+}
+
+// Numbers below 2**32 times 2**power; `minus` has all bits set where a cube is to be subtracted. They are a whole number
+// of `Of`, aligned.
+template <class Of>
+void add_short(const u64* numbers, const u64* minus, size_t n, int power, Cubes& cubes, Fourths& fourths) {
+    Of c0{}, c1{}, c2{}, f0{}, f1{}, f2{}, f3{};
+    for (size_t i = 0; i < n; i += sizeof(Of) / sizeof(u64)) {
+        const Of a = *reinterpret_cast<const Of*>(numbers + i), sign = *reinterpret_cast<const Of*>(minus + i);
+        const Of p = times(a, a), q = high(p);
+        const Of pa = times(p, a), qa = times(q, a), pp = times(p, p), pq = times(p, q), qq = times(q, q);
         c0 += (low(pa) ^ sign) - sign;
         c1 += ((high(pa) + low(qa)) ^ sign) - sign;
         c2 += (high(qa) ^ sign) - sign;
@@ -31,28 +67,30 @@ void add_short(const u64* number, const u64* minus, size_t n, int power, Cubes& 
         f2 += 2 * high(pq) + low(qq);
         f3 += high(qq);
     }
-    const u64 cube[3] = {c0, c1, c2}, fourth[4] = {f0, f1, f2, f3};
-    for (int k = 0; k < 3; ++k) cubes.add(static_cast<int64_t>(cube[k]), 3 * power + 32 * k);
-    for (int k = 0; k < 4; ++k) fourths.add(fourth[k], 4 * power + 32 * k);
+    const Of cube[3] = {c0, c1, c2}, fourth[4] = {f0, f1, f2, f3};
+    for (int k = 0; k < 3; ++k) cubes.add(static_cast<int64_t>(total(cube[k])), 3 * power + 32 * k);
+    for (int k = 0; k < 4; ++k) fourths.add(total(fourth[k]), 4 * power + 32 * k);
 }
 
 // The same of any numbers.
-void add_long(const u64* number, const u64* minus, size_t n, int power, Cubes& cubes, Fourths& fourths) {
-    u64 c0 = 0, c1 = 0, c2 = 0, c3 = 0, c4 = 0, c5 = 0;
-    u64 f0 = 0, f1 = 0, f2 = 0, f3 = 0, f4 = 0, f5 = 0, f6 = 0, f7 = 0;
-    for (size_t i = 0; i < n; ++i) {
-        const u64 a = low(number[i]), b = high(number[i]), sign = minus[i];
-        const u64 second = high(a * a) + 2 * low(a * b), third = high(second) + 2 * high(a * b) + low(b * b);
-        const u64 p = low(a * a), q = low(second), r = low(third), s = high(third) + high(b * b);
-        const u64 pa = p * a, pb = p * b, qa = q * a, qb = q * b, ra = r * a, rb = r * b, sa = s * a, sb = s * b;
+template <class Of>
+void add_long(const u64* numbers, const u64* minus, size_t n, int power, Cubes& cubes, Fourths& fourths) {
+    Of c0{}, c1{}, c2{}, c3{}, c4{}, c5{}, f0{}, f1{}, f2{}, f3{}, f4{}, f5{}, f6{}, f7{};
+    for (size_t i = 0; i < n; i += sizeof(Of) / sizeof(u64)) {
+        const Of a = *reinterpret_cast<const Of*>(numbers + i), sign = *reinterpret_cast<const Of*>(minus + i);
+        const Of b = high(a), aa = times(a, a), ab = times(a, b), bb = times(b, b);
+        const Of second = high(aa) + 2 * low(ab), third = high(second) + 2 * high(ab) + low(bb);
+        const Of p = aa, q = second, r = third, s = high(third) + high(bb);  // their lower halves
+        const Of pa = times(p, a), pb = times(p, b), qa = times(q, a), qb = times(q, b);
+        const Of ra = times(r, a), rb = times(r, b), sa = times(s, a), sb = times(s, b);
         c0 += (low(pa) ^ sign) - sign;
         c1 += ((high(pa) + low(pb) + low(qa)) ^ sign) - sign;
         c2 += ((high(pb) + high(qa) + low(qb) + low(ra)) ^ sign) - sign;
         c3 += ((high(qb) + high(ra) + low(rb) + low(sa)) ^ sign) - sign;
         c4 += ((high(rb) + high(sa) + low(sb)) ^ sign) - sign;
         c5 += (high(sb) ^ sign) - sign;
-        const u64 pp = p * p, pq = p * q, pr = p * r, ps = p * s, qq = q * q, qr = q * r, qs = q * s;
-        const u64 rr = r * r, rs = r * s, ss = s * s;
+        const Of pp = times(p, p), pq = times(p, q), pr = times(p, r), ps = times(p, s), qq = times(q, q);
+        const Of qr = times(q, r), qs = times(q, s), rr = times(r, r), rs = times(r, s), ss = times(s, s);
         f0 += low(pp);
         f1 += high(pp) + 2 * low(pq);
         f2 += 2 * (high(pq) + low(pr)) + low(qq);
@@ -62,9 +100,9 @@ void add_long(const u64* number, const u64* minus, size_t n, int power, Cubes& c
         f6 += 2 * high(rs) + low(ss);
         f7 += high(ss);
     }
-    const u64 cube[6] = {c0, c1, c2, c3, c4, c5}, fourth[8] = {f0, f1, f2, f3, f4, f5, f6, f7};
-    for (int k = 0; k < 6; ++k) cubes.add(static_cast<int64_t>(cube[k]), 3 * power + 32 * k);
-    for (int k = 0; k < 8; ++k) fourths.add(fourth[k], 4 * power + 32 * k);
+    const Of cube[6] = {c0, c1, c2, c3, c4, c5}, fourth[8] = {f0, f1, f2, f3, f4, f5, f6, f7};
+    for (int k = 0; k < 6; ++k) cubes.add(static_cast<int64_t>(total(cube[k])), 3 * power + 32 * k);
+    for (int k = 0; k < 8; ++k) fourths.add(total(fourth[k]), 4 * power + 32 * k);
 }
 
 // Bits that a sample may be shifted by.
@@ -74,25 +112,35 @@ constexpr int WIDTH = sizeof(typename F::Word) == 8 ? 64 - 1 - F::FRACTION : 32 
 template <class F>
 void add_window(const typename F::Word* x, const Window<F>& window, Cubes& cubes, Fourths& fourths) {
     typedef typename F::Word Word;
-    u64 number[BLOCK], minus[BLOCK];
-    for (size_t i = 0; i < BLOCK; ++i) {
-        const Word bits = window.template kept<false>(x[i]);
-        number[i] = static_cast<u64>(F::integer(bits)) << window.above_base(bits);
-        minus[i] = -static_cast<u64>(bits >> (8 * sizeof(Word) - 1));
+    alignas(Lanes) u64 number[PART], minus[PART];
+    for (size_t start = 0; start < BLOCK; start += PART) {
+        for (size_t i = 0; i < PART; ++i) {
+            const Word bits = window.template kept<false>(x[start + i]);
+            typedef decltype(Word() | u32()) Shifted;  // at least 32 bits, which `WIDTH` leaves room for
+            number[i] = static_cast<Shifted>(static_cast<Shifted>(F::integer(bits)) << window.above_base(bits));
+            minus[i] = -static_cast<u64>(bits >> (8 * sizeof(Word) - 1));
+        }
+        if constexpr (sizeof(Word) == 8) add_long<Lanes>(number, minus, PART, window.power(), cubes, fourths);
+        else add_short<Lanes>(number, minus, PART, window.power(), cubes, fourths);
     }
-    if constexpr (sizeof(Word) == 8) add_long(number, minus, BLOCK, window.power(), cubes, fourths);
-    else add_short(number, minus, BLOCK, window.power(), cubes, fourths);
 }
 
 // Samples below a magnitude, zeros aside.
 template <class F>
 void add_each_below(const typename F::Word* x, typename F::Word ceiling, Cubes& cubes, Fourths& fourths) {
-    for (size_t i = 0; i < BLOCK; ++i) {
-        const typename F::Word size = F::size(x[i]);
-        if (!size || size >= ceiling) continue;
-        const int exponent = static_cast<int>(size >> F::FRACTION);
-        const u64 number = F::integer(size), minus = -static_cast<u64>(x[i] >= F::SIGN);
-        add_long(&number, &minus, 1, exponent - (exponent > 0) + F::LEAST, cubes, fourths);
+    typedef typename F::Word Word;
+    const Word most = ceiling - 1;
+    for (size_t start = 0; start < BLOCK; start += GROUP) {
+        Word any = 0;
+        for (size_t i = 0; i < GROUP; ++i) any |= static_cast<Word>(F::size(x[start + i]) - 1) < most;
+        for (size_t i = start; any && i < start + GROUP; ++i) {
+            const Word size = F::size(x[i]);
+            if (!size || size >= ceiling) continue;
+            const int exponent = static_cast<int>(size >> F::FRACTION);
+            const u64 number = F::integer(size), minus = -static_cast<u64>(x[i] >= F::SIGN);
+            if constexpr (sizeof(Word) == 8) add_long<u64>(&number, &minus, 1, exponent - (exponent > 0) + F::LEAST, cubes, fourths);
+            else add_short<u64>(&number, &minus, 1, exponent - (exponent > 0) + F::LEAST, cubes, fourths);
+        }
     }
 }
 
@@ -120,13 +168,14 @@ void sum_floats(const void* data, size_t n, Cubes& cubes, Fourths& fourths) {
 template <class Word>
 void sum_ranks(const void* data, size_t n, Word half, Cubes& cubes, Fourths& fourths) {
     const Word* samples = static_cast<const Word*>(data);
-    u64 number[BLOCK];
-    const u64 none[BLOCK] = {};
-    for (size_t start = 0; start < n; start += BLOCK) {
-        const size_t length = n - start < BLOCK ? n - start : BLOCK;
+    alignas(Lanes) u64 number[PART];
+    alignas(Lanes) const u64 none[PART] = {};
+    for (size_t start = 0; start < n; start += PART) {
+        const size_t length = n - start < PART ? n - start : PART;
         for (size_t i = 0; i < length; ++i) number[i] = static_cast<Word>(samples[start + i] ^ half);
-        if constexpr (sizeof(Word) == 8) add_long(number, none, length, 0, cubes, fourths);
-        else add_short(number, none, length, 0, cubes, fourths);
+        for (size_t i = length; i < PART; ++i) number[i] = 0;
+        if constexpr (sizeof(Word) == 8) add_long<Lanes>(number, none, PART, 0, cubes, fourths);
+        else add_short<Lanes>(number, none, PART, 0, cubes, fourths);
     }
 }
 

@@ -3,16 +3,13 @@
 // A finite float is an integer times a power of two. Cubes and fourth powers of these integers, which have up to 159 and
 // 212 bits, are added in the bucket of the sample's sign and exponent, one 64-bit word of them at a time to a sum of 128
 // bits: no carry is passed on before the end. Integers of 64 bits go to two buckets, by sign, as magnitudes. Shorter ones are
-// added as they are, in 128 bits, those of one and two bytes in 64.
+// added as they are, in 128 bits, those of one and two bytes in 64. Most float32 numbers go through lanes.
 
-#include <cstddef>
-#include <cstdint>
+#include "cpu_powers_lanes.hpp"
 
 namespace {
 
-using std::size_t;
 typedef uint64_t u64;
-typedef unsigned __int128 u128;
 
 constexpr int CUBE_BITS = 3264, FOURTH_BITS = 4352, CUBE_WORDS = 100, FOURTH_WORDS = 133;  // as in powers.py
 
@@ -24,6 +21,8 @@ struct Number {
     explicit Number(int64_t* out) : words(reinterpret_cast<u64*>(out)) {
         for (int i = 0; i < WORDS; ++i) words[i] = 0;
     }
+
+    void start_with(const Accumulator<WORDS, BITS>& sum) { sum.words(reinterpret_cast<int64_t*>(words)); }
 
     // Adds value * 2**power, or subtracts it; it is a multiple of the unit.
     void add(u128 value, int power, bool negative) {
@@ -82,21 +81,40 @@ struct Bucket {
 };
 
 template <class Bits>
-void sum_floats(const void* data, size_t n, int fraction, int least, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
-    const Bits* samples = static_cast<const Bits*>(data);
-    const Bits hidden = static_cast<Bits>(Bits(1) << fraction), mask = hidden - 1;
-    const int above = 8 * static_cast<int>(sizeof(Bits)) - 1 - fraction, infinite = (1 << above) - 1;
-    for (size_t i = 0; i < n; ++i) {
-        const unsigned at = static_cast<unsigned>(samples[i] >> fraction);
-        const u64 size = (samples[i] & mask) | (at & static_cast<unsigned>(infinite) ? hidden : Bits(0));
-        if constexpr (sizeof(Bits) == 8) buckets[at].add(size);
-        else buckets[at].add_short(size);
-    }
+void add_float(Bits sample, int fraction, Bucket* buckets) {
+    const Bits hidden = static_cast<Bits>(Bits(1) << fraction), infinite = static_cast<Bits>(Bits(-1) >> 1) / hidden;
+    const Bits at = sample >> fraction;
+    const u64 size = (sample & (hidden - 1)) | (at & infinite ? hidden : Bits(0));
+    if constexpr (sizeof(Bits) == 8) buckets[at].add(size);
+    else buckets[at].add_short(size);
+}
+
+// `above` bits of exponent; `least` is that of the unit.
+void finish_floats(const Bucket* buckets, int above, int least, Cubes& cubes, Fourths& fourths) {
+    const int infinite = (1 << above) - 1;
     for (int at = 0; at < 2 << above; ++at) {
         const int exponent = at & infinite;
         if (exponent == infinite) continue;  // NaN and infinities
         buckets[at].finish((exponent ? exponent : 1) - 1 + least, at >> above, cubes, fourths);
     }
+}
+
+template <class Bits>
+void sum_floats(const void* data, size_t n, int fraction, int least, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
+    const Bits* samples = static_cast<const Bits*>(data);
+    for (size_t i = 0; i < n; ++i) add_float(samples[i], fraction, buckets);
+    finish_floats(buckets, 8 * static_cast<int>(sizeof(Bits)) - 1 - fraction, least, cubes, fourths);
+}
+
+void sum_singles(const void* data, size_t n, Bucket* buckets, Cubes& cubes, Fourths& fourths) {
+    const uint32_t* samples = static_cast<const uint32_t*>(data);
+    Accumulator<CUBE_WORDS, CUBE_BITS> near_cubes;
+    Accumulator<FOURTH_WORDS, FOURTH_BITS> near_fourths;
+    for (size_t start = 0; start < n; start += BLOCK)
+        add_powers(samples + start, n - start < BLOCK ? n - start : BLOCK, near_cubes, near_fourths,
+                   [&](uint32_t bits) { add_float(bits, MANTISSA, buckets); });
+    cubes.start_with(near_cubes), fourths.start_with(near_fourths);
+    finish_floats(buckets, 8, -149, cubes, fourths);
 }
 
 template <class T>
@@ -180,7 +198,7 @@ void sum_powers(int type, const void* samples, size_t n, void* zeros, int64_t* w
         case INT64: sum_long_integers<int64_t>(samples, n, buckets, cubes, fourths); break;
         case UINT64: sum_long_integers<u64>(samples, n, buckets, cubes, fourths); break;
         case FLOAT16: sum_floats<uint16_t>(samples, n, 10, -24, buckets, cubes, fourths); break;
-        case FLOAT32: sum_floats<uint32_t>(samples, n, 23, -149, buckets, cubes, fourths); break;
+        case FLOAT32: sum_singles(samples, n, buckets, cubes, fourths); break;
         case FLOAT64: sum_floats<u64>(samples, n, 52, -1074, buckets, cubes, fourths); break;
     }
 }

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.tiles import limited, on_tiles
@@ -21,6 +20,7 @@ from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
+from pipeline.storage.scratch import aligned_empty
 from pipeline.threads import cores
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked, Prepared, Shared
@@ -57,12 +57,12 @@ class _Check:
         self.seconds = perf_counter() - self.began
 
     def _read(self, number: int, bounds: Bounds) -> NDArray[Any]:
-        return self._read_region(self._plan.inputs[number], bounds, np.empty, self.opened)
+        return self._read_region(self._plan.inputs[number], bounds, aligned_empty, self.opened)
 
 
 def read_on_all_cores(output: OutputFile, region: Bounds, opened: Opened) -> NDArray[Any]:
     """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too."""
-    block = np.empty(sizes(region), output.spec.dtype)
+    block = aligned_empty(sizes(region), output.spec.dtype)
     axis = next((axis for axis, length in enumerate(block.shape) if length > 1), 0)
     rows = max(1, READ_BYTES * block.shape[axis] // max(1, block.nbytes)) if block.ndim else 1
 
@@ -159,7 +159,7 @@ class ChecksAhead(PreparedChecks):
         asked = perf_counter()
         try:
             if self._mapped:
-                elements = self._read(output.readable(), region, np.empty, opened)
+                elements = self._read(output.readable(), region, aligned_empty, opened)
             else:
                 elements = read_on_all_cores(output, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.

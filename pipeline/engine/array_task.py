@@ -16,7 +16,7 @@ from pipeline.engine.array_ahead import PreparedChecks, read_on_all_cores
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.planned_file import Opened, kept_open
-from pipeline.storage.scratch import Allocate, scratch
+from pipeline.storage.scratch import Allocate, aligned_empty, scratch
 from pipeline.timeline import Timeline
 from workflows.array_job import Checked
 from workflows.regions import Bounds
@@ -74,7 +74,7 @@ def _compute_on_cpu(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapp
 
 def _memory(plan: ArrayPlan) -> AbstractContextManager[Allocate]:
     """Memory to read into: reused by the thread or, for a workflow that streams, freed after each part."""
-    return nullcontext(np.empty) if plan.workflow.streams else scratch()
+    return nullcontext(aligned_empty) if plan.workflow.streams else scratch()
 
 
 def check_regions(

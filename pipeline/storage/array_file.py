@@ -23,6 +23,7 @@ from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.protocol import RegionFiller, Source
 from pipeline.storage.read_runs import read_runs
+from pipeline.storage.scratch import aligned_empty
 from workflows.regions import Bounds, Spec, sizes
 
 # Shorter runs that are not in the page cache are read by one thread per process at a time. Each run is a call that
@@ -174,7 +175,7 @@ def as_stored(array: ArrayFile) -> ArrayFile:
 def read_region(
     array: ArrayFile,
     region: Bounds,
-    allocate: Callable[..., NDArray[Any]] = np.empty,
+    allocate: Callable[..., NDArray[Any]] = aligned_empty,
     opened: Opened = open_planned,
 ) -> NDArray[Any]:
     """Elements of a region in native byte order and C order; in memory from `allocate` if the file has both orders.

@@ -14,6 +14,7 @@ from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, EncodedPiece, FilledPiece, Piece, RemotePiece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned, stored_bytes
 from pipeline.storage.remote.ahead import cut, read_ahead
+from pipeline.storage.scratch import aligned_empty
 from pipeline.timeline import Timeline
 
 BLOCK_BYTES = 2**21  # still in the cache when it is computed; Python's overhead is a tenth of the time
@@ -41,7 +42,7 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
         If a file cannot be read, is no longer the one that was planned, or cannot be decoded.
     """
     itemsize = chunk.dtype.itemsize
-    buffer = memoryview(bytearray(min(BLOCK_BYTES // itemsize * itemsize, chunk.nbytes)))
+    buffer = aligned_empty(min(BLOCK_BYTES // itemsize * itemsize, chunk.nbytes)).data
     arriving = read_ahead(_requests(chunk.pieces, itemsize))
     for piece in chunk.pieces:
         if isinstance(piece, Piece):

@@ -16,6 +16,7 @@ from pipeline.storage.chunks import Chunk, Region, plan
 from pipeline.storage.files import Files
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import open_npy
+from pipeline.storage.paths import MEMBER
 from pipeline.storage.protocol import DTYPES, Opening, Source
 from pipeline.timeline import Timeline
 
@@ -110,6 +111,9 @@ def open_column(given: str | NDArray[Any], flag: str, beside: Beside, dtypes: tu
         If it is missing, or of another shape or dtype.
     """
     opening = Opening(samples=False)
+    if isinstance(given, str) and MEMBER in given and not os.path.exists(given):
+        raise UsageError(f"{flag}: expected a .npy file, got {given}, a member of another file; save it with "
+                         "numpy.save and name that file")  # fmt: skip
     try:
         source: Source = (
             ArraySource.of(given, opening)

@@ -19,6 +19,7 @@ from pipeline.storage.blocks import AHEAD_BYTES, read_blocks
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import fill, open_planned
+from pipeline.storage.scratch import aligned_empty
 from pipeline.timeline import Timeline
 from workflows.aggregation import Check
 
@@ -45,7 +46,7 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
         return _feed(chunk, checks, copied)
     calls = calls_of(compiled)
     itemsize, index = chunk.dtype.itemsize, 0
-    block = np.empty(BLOCK_BYTES // itemsize * itemsize, np.uint8)
+    block = aligned_empty(BLOCK_BYTES // itemsize * itemsize)
     settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, calls, len(calls)
     for piece in chunk.pieces:
         assert isinstance(piece, Piece)

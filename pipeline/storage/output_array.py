@@ -17,6 +17,7 @@ from pipeline.storage.identity import Identity
 from pipeline.storage.mapped_output import Inside, mapped_file, put, region_at, slabs
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, open_planned
+from pipeline.storage.scratch import aligned_empty
 from workflows.regions import Bounds, Spec, sizes
 
 
@@ -45,7 +46,7 @@ class OutputFile:
     identity: Identity | None = None
 
     def read(
-        self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
+        self, region: Bounds, allocate: Callable[..., NDArray[Any]] = aligned_empty, opened: Opened = open_planned
     ) -> NDArray[Any]:
         """The current elements of a region in C order, in memory from `allocate`."""
         return read_region(self.readable(), region, allocate, opened)

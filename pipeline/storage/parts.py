@@ -20,6 +20,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, RemotePiece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned, stored_bytes
 from pipeline.storage.protocol import Part, RegionFiller, Source, component_of
+from pipeline.storage.scratch import aligned_empty
 from workflows.regions import Bounds
 
 STEP = 2**17  # samples that are read at once
@@ -140,7 +141,7 @@ class _Taken:
             check(samples[inside], step[inside], self.part, self.piece.where())
 
     def _read(self, start: int, count: int) -> NDArray[Any]:
-        samples = np.empty(count, self.dtype)
+        samples = aligned_empty(count, self.dtype)
         if isinstance(self.piece, Piece) and self.piece.remote:
             itemsize = self.dtype.itemsize
             samples.view(np.uint8)[...] = next(stored_bytes((self.piece.cut(start * itemsize, count * itemsize),)))

@@ -8,13 +8,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from itertools import groupby
 from typing import BinaryIO
 
-import numpy as np
-
 from pipeline.errors import PipelineError
 from pipeline.storage.identity import Identity, open_to_read
 from pipeline.storage.pieces import Piece
 from pipeline.storage.remote.address import ObjectIdentity
 from pipeline.storage.remote.ahead import read_ahead
+from pipeline.storage.scratch import aligned_empty
 
 RUN_BYTES, GAP_BYTES = 2**21, 2**14  # of stored blocks that are read at once, and of what may lie between two
 KEPT_OPEN = 8  # files kept open by a task, which may read thousands
@@ -91,7 +90,7 @@ def stored_bytes(pieces: Iterable[Piece]) -> Iterator[memoryview]:
             for near in _near(every):
                 begin = near[0].offset
                 run = near[0].cut(0, near[-1].offset + near[-1].nbytes - begin)
-                stored = np.empty(run.nbytes, np.uint8).data
+                stored = aligned_empty(run.nbytes).data
                 fill(fd, stored, run, 0)
                 for piece in near:
                     yield stored[piece.offset - begin : piece.offset - begin + piece.nbytes]

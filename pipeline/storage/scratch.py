@@ -1,4 +1,4 @@
-"""Memory that a thread reuses for short-lived arrays.
+"""Memory to read files into: aligned, and reused by a thread for short-lived arrays.
 
 Fresh memory is faulted in and returned to the kernel page by page. In both the threads of a process wait for each
 other, longer than it takes to check what was read.
@@ -23,6 +23,16 @@ Allocate = Callable[..., NDArray[Any]]
 _own = threading.local()
 
 
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
+    """`numpy.empty`, at the beginning of a cache line.
+
+    NumPy and Python begin large arrays 16 bytes after that. An AMD EPYC then copied 2 GB/s from the page cache, not 8.
+    """
+    nbytes = prod(np.atleast_1d(shape).tolist()) * np.dtype(dtype).itemsize
+    memory = np.empty(nbytes + ALIGNED, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % ALIGNED)
+
+
 @contextmanager
 def scratch() -> Iterator[Allocate]:
     """Memory of this thread, for use within the context.
@@ -34,14 +44,14 @@ def scratch() -> Iterator[Allocate]:
     memory: NDArray[np.uint8] | None = getattr(_own, "memory", None)
     _own.memory = None  # a nested caller gets memory of its own
     if memory is None:
-        memory = np.empty(KEPT_BYTES, np.uint8)
+        memory = aligned_empty(KEPT_BYTES)
     used = 0
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         nonlocal used
         nbytes = prod(shape) * dtype.itemsize
         if used + nbytes > KEPT_BYTES:
-            return np.empty(shape, dtype)
+            return aligned_empty(shape, dtype)
         array: NDArray[Any] = np.ndarray(shape, dtype, memory, used)
         used += -(-nbytes // ALIGNED) * ALIGNED
         return array

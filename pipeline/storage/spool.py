@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-import numpy as np
-
 from kernels.common.private import temporary_folder
 from pipeline.errors import PipelineError, UsageError
 from pipeline.process import supervisor
@@ -16,6 +14,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.parts import PartSource
 from pipeline.storage.paths import STDIN, is_stdin
 from pipeline.storage.piece_source import PieceSource
+from pipeline.storage.scratch import aligned_empty
 from pipeline.storage.sliced import ViewSource
 from pipeline.storage.sources import Joined, Source
 from pipeline.storage.stream import NAME, Stream
@@ -73,7 +72,7 @@ def spooled(files: Sequence[str], seconds: float) -> Iterator[tuple[Sequence[str
                 supervisor.remove_at_end(str(folder))
             path = folder / FILE
             with open(path, "xb", buffering=0) as file:
-                block = np.empty(BLOCK_BYTES, np.uint8)
+                block = aligned_empty(BLOCK_BYTES)
                 while filled := stream.fill(block):
                     done = 0
                     while done < filled:

@@ -23,6 +23,7 @@ from pipeline.storage.memory import keep
 from pipeline.storage.packed import Packing
 from pipeline.storage.pieces import FilledPiece
 from pipeline.storage.protocol import Opening, Source
+from pipeline.storage.scratch import aligned_empty
 from workflows.npy_header import read_header
 
 NAME = "standard input"
@@ -161,7 +162,7 @@ class StreamSource(Source):
         left = sys.maxsize if self.expected is None else self.expected
         filled = step = BLOCK_BYTES // unit * unit
         while filled == step and left:
-            block, before = np.empty(min(step, left), np.uint8), self.stream.done
+            block, before = aligned_empty(min(step, left)), self.stream.done
             filled = self.stream.fill(block)
             left -= filled
             if left_over := filled % unit:

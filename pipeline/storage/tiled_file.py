@@ -15,6 +15,7 @@ from pipeline.storage.layout import counts_of
 from pipeline.storage.mapped_output import Inside, slabs
 from pipeline.storage.output_array import OutputFile, each, other, within
 from pipeline.storage.planned_file import Opened, open_planned
+from pipeline.storage.scratch import aligned_empty
 from workflows.regions import Bounds, Spec, sizes
 
 
@@ -53,7 +54,7 @@ class TiledFile(OutputFile):
             yield (*((at, at + 1) for at in index), *inside), tuple(place)
 
     def read(
-        self, region: Bounds, allocate: Callable[..., NDArray[Any]] = np.empty, opened: Opened = open_planned
+        self, region: Bounds, allocate: Callable[..., NDArray[Any]] = aligned_empty, opened: Opened = open_planned
     ) -> NDArray[Any]:
         """The current elements of a region in C order, in memory from `allocate`."""
         block, stored = allocate(sizes(region), self.spec.dtype), self._stored

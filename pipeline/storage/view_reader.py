@@ -15,6 +15,7 @@ from pipeline.errors import VerificationError
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.pieces import FilledPiece, Piece, RemotePiece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned, stored_bytes
+from pipeline.storage.scratch import aligned_empty
 from pipeline.storage.view import View, boxes
 from workflows.regions import Bounds
 
@@ -128,7 +129,7 @@ class ViewFiller:
                 if read.whole:
                     block = read.target.reshape(-1).view(np.uint8)
                 else:
-                    kept = kept if len(kept) >= nbytes else np.empty(nbytes, np.uint8)
+                    kept = kept if len(kept) >= nbytes else aligned_empty(nbytes)
                     block = kept[:nbytes]
                 fill(fd, block.data, piece, read.start * dtype.itemsize)
                 if not read.whole:

@@ -265,6 +265,13 @@ def test_jobs_that_write_arrays_refuse(tmp_path: Path) -> None:
         pipeline.run("transpose", np.ones((2, 2)), where="x > 0")
 
 
+@pytest.mark.parametrize("name", ["run.h5::/y", "table.parquet::y"])
+def test_columns_are_no_members_of_other_formats(tmp_path: Path, name: str) -> None:
+    np.save(tmp_path / "x.npy", np.arange(9))
+    with pytest.raises(UsageError, match=f"--column y: expected a .npy file, got {name}, a member"):
+        pipeline.run("histogram", str(tmp_path / "x.npy"), where="y != 7", columns={"y": name})
+
+
 def test_sources_of_unknown_length_have_no_columns() -> None:
     array = dask.array.from_array(np.arange(100), chunks=10)
     unknown = array[array > 5]

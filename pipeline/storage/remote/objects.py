@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from ipaddress import ip_address
+from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.remote.address import ObjectIdentity, Url, redacted
-from pipeline.storage.remote.waiting import interruptible
+from pipeline.storage.remote.waiting import interruptible, within
 
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 20.0  # without a byte
@@ -28,6 +29,7 @@ PAUSE_SECONDS = 0.25  # the first one; they grow by chance, by up to three times
 RETRY_SECONDS = 60.0  # after which nothing is repeated any more
 HEAD_BYTES = 512
 MOST_LISTED = 2**22
+LISTING_SECONDS = 600.0  # of a list; a server can go on saying that there is more
 MOST_REASON = 120
 STORES = 64  # kept open
 
@@ -108,10 +110,10 @@ def listed(url: Url, prefix: str) -> Iterator[ObjectIdentity]:
     PipelineError
         If they cannot be listed, or are too many.
     """
-    number = 0
-    with told(url):
+    number, until = 0, monotonic() + LISTING_SECONDS
+    with told(url), _ending(url):
         pages = iter(_obstore(url).list(_open(url), prefix or None))
-        while (page := interruptible(next, pages, None)) is not None:
+        while (page := within(until - monotonic(), next, pages, None)) is not None:
             for meta in page:
                 number += 1
                 if number > MOST_LISTED:
@@ -127,9 +129,19 @@ def folder(url: Url, prefix: str) -> tuple[list[str], list[str]]:
     PipelineError
         If they cannot be listed.
     """
-    with told(url):
-        both = interruptible(_obstore(url).list_with_delimiter, _open(url), prefix or None)
+    with told(url), _ending(url):
+        both = within(LISTING_SECONDS, _obstore(url).list_with_delimiter, _open(url), prefix or None)
     return [meta["path"] for meta in both["objects"]], list(both["common_prefixes"])
+
+
+@contextmanager
+def _ending(url: Url) -> Iterator[None]:
+    """Say of which list the end was waited for."""
+    try:
+        yield
+    except TimeoutError:
+        raise PipelineError(f"{url}: expected the list of its objects, got no end of it within {LISTING_SECONDS:g} s; "
+                            "narrow the pattern, and ask who runs the server if it goes on") from None  # fmt: skip
 
 
 def empty(url: str) -> UsageError:

@@ -29,3 +29,11 @@ def interruptible(
         return function(*arguments, **named)
     result: Result = threads().submit(function, *arguments, **named).result()
     return result
+
+
+def within(
+    seconds: float, function: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
+) -> Result:
+    """The same, for so many seconds; then TimeoutError, and the call is left to itself."""
+    result: Result = threads().submit(function, *arguments, **named).result(max(0.0, seconds))
+    return result

@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 
 from pipeline.storage import scratch as module
-from pipeline.storage.scratch import scratch
+from pipeline.storage.scratch import ALIGNED, aligned_empty, scratch
 
 INT64 = np.dtype(np.int64)
+
+
+@pytest.mark.parametrize("shape", [0, 7, 2**21 + 1, (), (3, 0), (5, 2**19)])
+def test_memory_to_read_into_begins_at_a_cache_line(shape: int | tuple[int, ...]) -> None:
+    for dtype in ("u1", ">i4", "V5"):
+        array = aligned_empty(shape, np.dtype(dtype))
+        expected = np.empty(shape, dtype)
+        assert (array.shape, array.dtype, array.nbytes) == (expected.shape, expected.dtype, expected.nbytes)
+        assert array.ctypes.data % ALIGNED == 0 and array.flags.c_contiguous and array.flags.writeable
+        array.reshape(-1).view(np.uint8)[...] = 255
 
 
 def test_arrays_lie_beside_each_other_until_the_end() -> None:
@@ -21,7 +31,7 @@ def test_arrays_lie_beside_each_other_until_the_end() -> None:
         for number, array in enumerate(arrays):
             array.reshape(-1).view(np.uint8)[...] = number
         for number, array in enumerate(arrays):
-            assert array.flags.c_contiguous and array.ctypes.data % module.ALIGNED == arrays[0].ctypes.data % 64
+            assert array.flags.c_contiguous and array.ctypes.data % ALIGNED == 0
             assert (array.reshape(-1).view(np.uint8) == number).all()
         assert [array.shape for array in arrays] == [(3, 5), (), (0, 4), (7,), (2, 2), (9,)]
         assert arrays[4].dtype == np.dtype(">i4")
@@ -62,7 +72,7 @@ def test_where_there_is_no_room_left_it_is_fresh(monkeypatch: pytest.MonkeyPatch
         for number, array in enumerate(arrays):
             array[...] = number
         assert [array.tolist() for array in arrays] == [[0] * 600, [1] * 600, [2] * 424, [3]]
-        assert [array.base is None for array in arrays] == [False, True, False, True]
+        assert [array.base is not arrays[0].base for array in arrays] == [False, True, False, True]
     module._own.memory = None  # too short for the others
 
 

@@ -114,3 +114,27 @@ def test_sigmf_of_its_own_package(part: Any) -> None:
     if find_spec("sigmf") is not None:
         samples = import_module("sigmf").sigmffile.fromfile(str(path), autoscale=False).read_samples()
         np.testing.assert_array_equal(getattr(samples, part), expected)
+
+
+@pytest.mark.parametrize("part", ["real", "imag", "abs", "phase"])
+@pytest.mark.parametrize(
+    ("dtype", "datatype"), [("c8", "cf32_le"), (">c16", "cf64_be"), ("i2", "ci16_le"), ("i1", "ci8")]
+)
+def test_sigmf_of_its_package(tmp_path: Path, dtype: str, datatype: str, part: Any) -> None:
+    """Which adds a checksum of the data, captures and annotations, and reads numbers of 64 bits as 32."""
+    sigmf = package_of("sigmf")
+    random = np.random.default_rng(0)
+    pairs = random.standard_normal((5000, 2)) if "c" in dtype else random.integers(-128, 128, (5000, 2))
+    pairs.astype(dtype.replace("c8", "f4").replace("c16", "f8")).tofile(tmp_path / "a.sigmf-data")
+    described = sigmf.SigMFFile(data_file=str(tmp_path / "a.sigmf-data"), global_info={"core:datatype": datatype,
+                                "core:sample_rate": 48_000, "core:version": sigmf.__specification__})  # fmt: skip
+    described.add_capture(0, metadata={"core:frequency": 915e6})
+    described.add_annotation(10, 20, metadata={"core:label": "burst"})
+    described.tofile(str(tmp_path / "a.sigmf-meta"))
+    samples = sigmf.fromfile(str(tmp_path / "a.sigmf-meta"), autoscale=False).read_samples()
+    theirs = {"real": np.real, "imag": np.imag, "abs": np.abs, "phase": np.angle}[part](samples)
+    ours = read(tmp_path / "a.sigmf-meta", part=part)
+    if part in ("real", "imag"):
+        np.testing.assert_array_equal(ours.astype(theirs.dtype), theirs)
+    else:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
