@@ -82,7 +82,7 @@ def is_compiled(job: str) -> bool:
 
 def option(words: list[str], name: str) -> str | None:
     """The last value of an option, as the command line will read it, or the environment's."""
-    value = os.environ.get(f"DASK_PIPELINE__{name.lstrip('-').upper()}")
+    value = os.environ.get(f"DASK_PIPELINE__{name.lstrip('-').upper().replace('-', '_')}")
     for word, after in zip(words, [*words[1:], None], strict=True):
         if word == name or word.startswith(f"{name}="):
             value = after if word == name else word.partition("=")[2]
@@ -92,10 +92,11 @@ def option(words: list[str], name: str) -> str | None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
     leave_working_folder_out()
-    from pipeline.process import signals, supervisor
+    from pipeline.process import log_lines, signals, supervisor
     from pipeline.process.last_words import leave, tell
 
     words = sys.argv[1:] if arguments is None else arguments
+    log_lines.use_json(option(words, "--log-format") == "json")  # of what goes wrong before it is parsed, too
     supervisor.supervise()
     try:
         signals.install()

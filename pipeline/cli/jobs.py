@@ -14,16 +14,16 @@ from pipeline.cli.flags import Command, build_options, from_configuration, optio
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, reserve
 from pipeline.cli.preparation import preparation_asked
-from pipeline.cli.progress import show_progress
 from pipeline.cli.rows import rows_asked
 from pipeline.cli.runs import journal_of
 from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
+from pipeline.cli.watching import Watched, watching
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, with_digest
 from pipeline.errors import UsageError
-from pipeline.process.last_words import say
+from pipeline.process import log_lines
 from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
@@ -72,16 +72,17 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any]) -> Command:
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
         read = [Named(flag, path) for flag, path in option_files(ctx)]
         chosen = by_kernel(workflow, options, values["kernel"])
+        log_lines.use_json(values["log_format"] == "json")
         if isinstance(chosen, ArrayJob):
-            with spool(values):
-                _run_array_job(chosen, options, values, read)
+            with spool(values), watching(values) as watched:
+                _run_array_job(chosen, options, values, read, watched)
         else:
             requested = [
                 Requested(Job(chosen, options), values["output"], tuple(read)),
                 *map(parse_also, [*values["also"], *([DIGEST] if values.get("with_digest") else [])]),
             ]
-            with spool(values):
-                _run_aggregations(requested, values)
+            with spool(values), watching(values) as watched:
+                _run_aggregations(requested, values, watched)
 
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow))
@@ -128,7 +129,7 @@ def parse_also(text: str) -> Requested:
         raise click.UsageError(f"--also {error}") from None
 
 
-def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) -> None:
+def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], watched: Watched) -> None:
     """Run jobs over the same samples, read once, and write and print their results."""
     rows = rows_asked(values)
     source = opened(values["files"], values, empty=all(one.job.workflow.empty for one in requested))
@@ -146,25 +147,27 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any]) ->
         except UsageError as error:
             raise UsageError(f"{flag}{error}") from None
     read = [*inputs([source, *prepared.sources], values), *(file for one in requested for file in one.read)]
-    check_apart([*outputs, *_trace(values)], read)
+    check_apart([*outputs, *_others(values)], read)
     with reserve([one.output for one in requested], values["trace"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
         with journal_of(asked, (source, *prepared.sources), outputs, values) as journal:
-            outcomes = _run(name, values, kernel,
+            outcomes = _run(name, values, kernel, watched,
                             lambda settings: run_all(jobs, source, settings, journal, prepared.sources))  # fmt: skip
             reserved.publish(with_digest(outcomes) if number < len(jobs) else outcomes, values["as_json"])
 
 
-def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
+def _run_array_job(
+    workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named], watched: Watched
+) -> None:
     """Run a job that writes an array, and print what it did."""
     from pipeline.engine.array import run_array
 
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     sources = [opened(group, values, samples=False) for group in groups]
-    check_apart([Named("-o", split_output(path)[0]), *_trace(values)], [*inputs(sources, values), *read])
+    check_apart([Named("-o", split_output(path)[0]), *_others(values)], [*inputs(sources, values), *read])
     chunks = values["chunks"]
     asked = ((_named(workflow), options if chunks is None else (options, chunks)),)
     with (
@@ -172,7 +175,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
         outcome = _run(
-            workflow.name, values, workflow.kernel,
+            workflow.name, values, workflow.kernel, watched,
             lambda how: (run_array(workflow, options, sources, path, how, journal, chunks),),
         )  # fmt: skip
         journal.remove()  # the array is there, whether it can be printed or not
@@ -186,16 +189,19 @@ def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
     return f"{workflow.name} by study/{workflow.kernel}" if workflow.kernel else workflow.name
 
 
-def _trace(values: dict[str, Any]) -> list[Named]:
-    return [] if values["trace"] is None else [Named("--trace", values["trace"])]
+def _others(values: dict[str, Any]) -> list[Named]:
+    """Files that are written beside results."""
+    flags = {"--trace": values["trace"], "--performance-report": values["performance_report"]}
+    return [Named(flag, path) for flag, path in flags.items() if path is not None]
 
 
 def _run(
-    name: str, values: dict[str, Any], kernel: str, run: Callable[[Settings], tuple[Outcome, ...]]
-) -> tuple[Outcome, ...]:
+    name: str, values: dict[str, Any], kernel: str, watched: Watched,
+    run: Callable[[Settings], tuple[Outcome, ...]],
+) -> tuple[Outcome, ...]:  # fmt: skip
     """Run with the flags of all jobs."""
     where = {name: values[name] for name in PLACEMENT}
-    with show_progress(name, values["quiet"]) as progress:
+    with watched.shown(name):
         return run(
             Settings(
                 placement=Placement(**where, own_process=True, stall_seconds=values["stall_timeout"], kernel=kernel),
@@ -205,16 +211,6 @@ def _run(
                 device_memory_limit=values["device_memory_limit"],
                 memory_limit=values.get("memory_limit"),
                 traced=values["trace"] is not None,
-                progress=progress,
-                on_start=_print_dashboard,
+                monitor=watched,
             )
         )
-
-
-def _print_dashboard(workers: Any) -> None:
-    """Print the dashboard's address, with pages that Dask links only if the scheduler's own host has a GPU."""
-    if workers.dashboard:
-        say(f"dashboard: {workers.dashboard}")
-        if workers.device == "gpu":
-            base = workers.dashboard.removesuffix("status")
-            say(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory")

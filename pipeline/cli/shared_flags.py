@@ -12,6 +12,7 @@ from pipeline.cli.inputs import input_flags
 from pipeline.cli.preparation import preparation_flags
 from pipeline.cli.rows import row_flags
 from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.log_lines import FORMATS
 from pipeline.settings import VERIFY
 from pipeline.storage.output_format import KNOWN
 from workflows.aggregation import Aggregation
@@ -44,6 +45,10 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
              "for Perfetto or chrome://tracing, and print a summary on stderr."),
+        Flag(["--performance-report"], group=OUTPUT, metavar="FILE", help="Write Dask's report of the run, an HTML "
+             "file with its task stream and profiles."),
+        Flag(["--log-format"], group=OUTPUT, type=click.Choice(FORMATS), default="text", shown="text", help="What "
+             "stderr has: lines for people, or a JSON object a line, with the progress every ten seconds."),
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr."),
         Flag(["--resume"], group=PLACE, is_flag=True, help="Continue the unfinished run of exactly this request, if "
              "there is one."),

@@ -36,14 +36,14 @@ THIRD_PARTY = {
     "kernels": {"numpy", "cupy", "cuda"}, "workflows": {"numpy"},  # cuda: NVRTC's bindings
     "pipeline": {"numpy", "cupy", "dask", "dask_cuda", "distributed", "tornado", "kvikio", "pynvml", "click", "rich",
                  "cuda", "matplotlib", "h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile",
-                 "nvidia", "obstore", "psutil", "soundfile"},
+                 "nvidia", "nvtx", "obstore", "prometheus_client", "psutil", "soundfile"},
 }  # fmt: skip
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
     {"dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "compare", "report"},
     {"by_kernel", "arguments"}, {"in_memory"}, {"rows"}, {"engine"}, {"settings"}, {"cluster"}, {"gpu"},
-    {"storage"}, {"timeline"}, {"process"}, {"threads", "errors"},
+    {"storage"}, {"progress"}, {"timeline"}, {"process"}, {"threads", "errors"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in
