@@ -85,6 +85,7 @@ class RunProgress(Monitor):
         self._clock, self._lock = clock, Lock()
         self._began = self._pass_began = clock()
         self._state, self._error = "starting", ""
+        self._ended: float | None = None
         self._pass = self._done = self._checked = 0
         self._total: int | None = None
         self._lanes: dict[str, int] = {}
@@ -102,9 +103,10 @@ class RunProgress(Monitor):
         except BaseException as error:
             with self._lock:
                 self._state, self._error = "failed", str(error).partition("\n")[0] or type(error).__name__
+                self._ended = self._clock()
             raise
         with self._lock:
-            self._state = "finished"
+            self._state, self._ended = "finished", self._clock()
 
     def begin(self, total: int | None, lanes: dict[str, int]) -> None:
         """A pass begins, whose counts start at 0."""
@@ -147,10 +149,10 @@ class RunProgress(Monitor):
         finished since the pass began, divided by that time.
         """
         with self._lock:
-            now = self._clock()
+            now = self._clock() if self._ended is None else self._ended
             seconds = max(now - self._pass_began, 1e-9)
             left = None
-            if self._total is not None and self._done:
+            if self._total is not None and self._done and self._ended is None:
                 left = (self._total - self._done) * seconds / self._done
             return {
                 "job": self.job, "state": self._state, "verify": self.verify, "seconds": now - self._began,

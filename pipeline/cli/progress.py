@@ -13,9 +13,11 @@ from pipeline.process.last_words import say
 
 LINE_SECONDS = 10.0
 WIDTH = 79  # columns at most: most terminals can then be made narrower without breaking lines that are there
-BAR = 16
+BAR, BAR_FROM = 16, 72  # columns of the bar, and of a terminal that has room for it
+ROOM = 3  # columns that stay free: the last one, where some terminals wrap, and what they show for Ctrl-C
 JOIN_SECONDS = 1.0
-STAGE_NAMES = {"verify": "check"}
+STAGES = {"read": "read", "read+copy": "read+copy", "to device": "copy", "kernel": "kernel", "write": "write",
+          "verify": "check"}  # fmt: skip
 
 Snapshot = Mapping[str, Any]
 
@@ -122,9 +124,9 @@ def _duration(seconds: float) -> str:
 
 def stages(unit: Snapshot) -> str:
     """What each stage of a GPU or process alone would reach, like `read+copy 12.3  kernel 410 GB/s`."""
-    rates = [f"{STAGE_NAMES.get(name, name)} {rate / 1e9:.3g}" for name, rate in sorted(unit["stages"].items())
-             if name != "to host"]  # fmt: skip
-    return f"{'  '.join(rates)} GB/s" if rates else ""
+    rates = unit["stages"]
+    shown = [f"{name} {rates[stage] / 1e9:.3g}" for stage, name in STAGES.items() if stage in rates]
+    return f"{'  '.join(shown)} GB/s" if shown else ""
 
 
 def lines(snapshot: Snapshot, width: int) -> list[str]:
@@ -133,14 +135,14 @@ def lines(snapshot: Snapshot, width: int) -> list[str]:
     if snapshot["total_bytes"]:
         share = min(snapshot["bytes"] / snapshot["total_bytes"], 1.0)
     full = int(BAR * share)
-    bar = "█" * full + "░" * (BAR - full)
-    shown = [f"{snapshot['job']}  {bar}  {', '.join([_amount(snapshot), *_how_long(snapshot)])}"]
+    bar = f"{'█' * full}{'░' * (BAR - full)}  " if width >= BAR_FROM else ""
+    shown = [f"{snapshot['job']}  {bar}{', '.join([_amount(snapshot), *_how_long(snapshot)])}"]
     columns = max((len(unit["name"]) for unit in snapshot["units"]), default=0)
     shown += [
-        f"{unit['name']:<{columns}}  {_rate(unit):>12}  {unit['chunks']:,} chunks  {stages(unit)}"
+        f"{unit['name']:<{columns}}  {_rate(unit):>11}  {stages(unit)}, {unit['chunks']:,} chunks"
         for unit in snapshot["units"]
     ]
-    most = max(min(width - 1, WIDTH), 1)  # in the last column some terminals wrap
+    most = max(min(width - ROOM, WIDTH - ROOM), 1)
     return [one if len(one) <= most else f"{one[: most - 1]}…" for one in shown]
 
 

@@ -114,7 +114,7 @@ def watching(values: dict[str, Any]) -> Iterator[Watched]:
 def _print_dashboard(workers: Any) -> None:
     """Print the dashboard's address, with pages that Dask links only if the scheduler's own host has a GPU."""
     if workers.dashboard:
-        base = workers.dashboard.removesuffix("status")
-        say(f"dashboard: {workers.dashboard}", f"this run: {base}baru")
+        say(f"dashboard: {workers.dashboard}", *([f"this run: {workers.page}"] if workers.page else []))
         if workers.device == "gpu":
+            base = workers.dashboard.removesuffix("status")
             say(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory")

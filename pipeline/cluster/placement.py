@@ -277,9 +277,10 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None, watch:
     threads = sum(worker["nthreads"] for worker in workers)
     # For an inproc:// scheduler Dask reports the address of a network interface, but it is bound to 127.0.0.1.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
+    page = f"{link.removesuffix('status')}baru" if link else None
     if device == "gpu":
-        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, watch)
-    return Workers(client, device, threads, threads, None, {}, where, link, watch)
+        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, watch, page=page)
+    return Workers(client, device, threads, threads, None, {}, where, link, watch, page=page)
 
 
 def _warm_up_gpus(client: Any, where: str) -> None:

@@ -42,6 +42,8 @@ class Workers:
         One line for the report: which GPUs take part, and why; empty on a CPU, or if another scheduler has them.
     names
         Short names of its GPUs for people, by UUID, if they are on this machine.
+    page
+        Address of our own page beside the dashboard, if it is certainly served.
     """
 
     client: Any
@@ -55,6 +57,7 @@ class Workers:
     watch: Callable[[float], None] = _unwatched
     gpus: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    page: str | None = None
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""
