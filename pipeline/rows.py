@@ -15,6 +15,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import UsageError
 from pipeline.storage.sources import Files, Joined, Source
 from workflows.by_rows import by_rows
+from workflows.pictures import SUFFIXES as PICTURES
 from workflows.rows import Rows, RowsOptions
 
 Layout = Literal["interleaved", "planar"]
@@ -205,5 +206,5 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
                              "bins")  # fmt: skip
     made = by_rows(workflow)
     if len(each) > 1:  # without an axis that all rows have in common
-        made = replace(made, formats=tuple(suffix for suffix in made.formats if suffix != ".png"))
+        made = replace(made, formats=tuple(suffix for suffix in made.formats if suffix not in PICTURES))
     return replace(job, workflow=made, options=RowsOptions(rows, dtype, tuple(one.options for one in each)))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram.binning import Edges
 from workflows.plottable import BinAxis, boost_histogram_of
+from workflows.shown import PlottedHistogram
 
 # From this share of all samples on, the panel says how many lie outside of the range.
 OUTSIDE_SHARE = 0.01
@@ -45,7 +46,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class HistogramResult:
+class HistogramResult(PlottedHistogram):
     """A verified histogram.
 
     Attributes

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.shown import Shown
+
 
 @dataclass(frozen=True)
-class QuantileResult:
+class QuantileResult(Shown):
     """Verified quantiles.
 
     Attributes

@@ -23,6 +23,7 @@ from kernels.reduce.reference_powers import reduce_reference_with_powers
 from workflows.aggregation import Aggregation
 from workflows.moments import Moments, Number
 from workflows.order_statistics import NAMES, is_order_statistic, with_order_statistics
+from workflows.shown import Shown
 
 # What each operation needs.
 OPERATIONS: Mapping[str, int] = MappingProxyType({
@@ -86,7 +87,7 @@ class ReduceOptions:
 
 
 @dataclass(frozen=True)
-class ReduceResult:
+class ReduceResult(Shown):
     """Verified results.
 
     Attributes

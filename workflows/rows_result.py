@@ -13,13 +13,14 @@ from workflows.histogram_result import HistogramResult, uhi
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
 from workflows.selection_result import SelectedResult, SelectedRows
+from workflows.shown import PlottedRows, Shown
 
 MOST_LINES = 24  # rows that the panel shows; the files have all
 COLUMNS, BARS = 48, " ▁▂▃▄▅▆▇█"  # of a row in the panel
 
 
 @dataclass(frozen=True)
-class RowsResult:
+class RowsResult(Shown):
     """The verified results of rows.
 
     Attributes
@@ -97,7 +98,7 @@ class RowsResult:
 
 
 @dataclass(frozen=True)
-class HistogramRows(RowsResult):
+class HistogramRows(PlottedRows, RowsResult):
     """The verified histograms of rows, which have the same edges."""
 
     @property

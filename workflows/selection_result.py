@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workflows.aggregation import Drawn, Result
+from workflows.shown import Shown
 
 
-class SelectedResult:
+class SelectedResult(Shown):
     """A verified result of the samples that were kept; it has all attributes of the job's own result.
 
     Attributes

@@ -12,7 +12,7 @@ import click
 from pipeline.by_kernel import by_kernel
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
 from pipeline.cli.inputs import inputs, opened, spool
-from pipeline.cli.outputs import Named, check_apart, reserve
+from pipeline.cli.outputs import Named, check_apart, check_draw, reserve
 from pipeline.cli.preparation import preparation_asked
 from pipeline.cli.rows import rows_asked
 from pipeline.cli.runs import journal_of
@@ -148,7 +148,8 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], wa
             raise UsageError(f"{flag}{error}") from None
     read = [*inputs([source, *prepared.sources], values), *(file for one in requested for file in one.read)]
     check_apart([*outputs, *_others(values)], read)
-    with reserve([one.output for one in requested], values["trace"]) as reserved:
+    check_draw(values["draw"], outputs, rows.any)
+    with reserve([one.output for one in requested], values["trace"], values["draw"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")

@@ -37,6 +37,7 @@ from pipeline.threads import THREADS, cores
 from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec
+from workflows.shown import Shown
 
 # Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
 # the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
@@ -51,7 +52,7 @@ APART = 2**33
 
 
 @dataclass(frozen=True)
-class ArrayResult:
+class ArrayResult(Shown):
     """The array that a job wrote.
 
     Attributes

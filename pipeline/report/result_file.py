@@ -9,24 +9,23 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common.private import write_private_file
 from pipeline.errors import PipelineError, UsageError
+from pipeline.report.pictures import check_picture, picture
 from pipeline.storage.atomic_file import Target
 from pipeline.storage.check_place import check_place
 from pipeline.storage.sources import Source
 from pipeline.storage.state import open_state, state_path
-from workflows.aggregation import Drawn, Mapped, Result
+from workflows.aggregation import Result
+from workflows.pictures import SUFFIXES
 
 RESULTS = "results"  # in the state folder
-MOST_COLUMNS = 700  # of a heat map: about its pixels
-MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside it
 
 
 def _json(result: Result, file: BinaryIO) -> None:
@@ -44,43 +43,10 @@ def _csv(result: Result, file: BinaryIO) -> None:
     text.detach()
 
 
-def _png(result: Result, file: BinaryIO) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    if isinstance(result, Mapped):
-        _heat_map(axes, *result.heat())
-        figure.savefig(file, format="png", dpi=120)
-        return
-    assert isinstance(result, Drawn)
-    values, edges = result.steps()
-    axes.stairs(values, edges, fill=True)
-    scale = getattr(result, "scale", "linear")
-    axes.set(xlabel="sample value", ylabel="samples per bin", xscale=scale, xlim=(edges[0], edges[-1]), ylim=(0, None))
-    if scale == "log":
-        for formatted in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
-            formatted("{x:g}")
-    figure.savefig(file, format="png", dpi=120)
+WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz": _npz, ".csv": _csv}
 
 
-def _heat_map(axes: Any, values: NDArray[Any], edges: NDArray[Any], what: str, names: Sequence[str]) -> None:
-    """Rows from top to bottom, darker where there is more; of many columns those that share a pixel are added up."""
-    step = -(-values.shape[1] // MOST_COLUMNS)
-    starts = np.arange(0, values.shape[1], step)
-    values = np.add.reduceat(values, starts, axis=1)
-    edges = np.append(edges[starts], edges[-1])
-    drawn = axes.pcolormesh(edges, np.arange(len(values) + 1) - 0.5, values, cmap="Greys", rasterized=True)
-    axes.set(xlabel="sample value", ylabel=what, ylim=(len(values) - 0.5, -0.5))
-    if len(names) <= MOST_NAMES:
-        axes.set_yticks(range(len(names)), [os.path.basename(name)[-MOST_CHARACTERS:] for name in names])
-    axes.figure.colorbar(drawn, label="samples per bin" if step == 1 else f"samples per {step} bins")
-
-
-WRITERS: dict[str, Callable[[Result, BinaryIO], None]] = {".json": _json, ".npz": _npz, ".csv": _csv, ".png": _png}
-
-
-def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRITERS)) -> None:
+def check_output(path: str, source: Source, formats: Collection[str] = (*WRITERS, *SUFFIXES)) -> None:
     """Refuse, before anything is computed, a result file that cannot be written or whose format the job lacks.
 
     Raises
@@ -92,22 +58,22 @@ def check_output(path: str, source: Source, formats: Collection[str] = tuple(WRI
     if suffix not in formats:
         raise UsageError(f"{path}: expected an output ending in {', '.join(formats)}, got {suffix or 'no suffix'}")
     check_place(path, source)
-    if suffix == ".png":
-        try:
-            import matplotlib.figure  # noqa: F401
-        except ImportError:
-            raise UsageError(f"{path}: a picture needs matplotlib; install the extra plot") from None
+    if suffix in SUFFIXES:
+        check_picture(path)
 
 
-def render(path: str, result: Result) -> bytes:
-    """The content of a result file, in the format of the suffix of its name."""
+def render(path: str, result: Result, how: str = "counts") -> bytes:
+    """The content of a result file, in the format of the suffix of its name; `how` it is drawn in a picture."""
+    suffix = os.path.splitext(path)[1]
+    if suffix in SUFFIXES:
+        return picture(result, suffix, how)
     content = io.BytesIO()
-    WRITERS[os.path.splitext(path)[1]](result, content)
+    WRITERS[suffix](result, content)
     return content.getvalue()
 
 
-def write_output(target: Target, result: Result) -> None:
-    """Write a result in the format of the file's suffix.
+def write_output(target: Target, result: Result, how: str = "counts") -> None:
+    """Write a result in the format of the file's suffix; `how` it is drawn in a picture.
 
     Raises
     ------
@@ -115,7 +81,7 @@ def write_output(target: Target, result: Result) -> None:
         If it cannot be written; an existing file of that name is left unchanged. The message then says where the result
         is kept.
     """
-    content = render(target.path, result)
+    content = render(target.path, result, how)
     try:
         target.write(content)
     except PipelineError as error:

@@ -33,7 +33,7 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 
 # Allowed imports besides the standard library: common ones, then those of each package.
 THIRD_PARTY = {
-    "kernels": {"numpy", "cupy", "cuda"}, "workflows": {"numpy"},  # cuda: NVRTC's bindings
+    "kernels": {"numpy", "cupy", "cuda"}, "workflows": {"numpy", "matplotlib"},  # cuda: NVRTC's bindings
     "pipeline": {"numpy", "cupy", "dask", "dask_cuda", "distributed", "tornado", "kvikio", "pynvml", "click", "rich",
                  "cuda", "matplotlib", "h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile",
                  "nvidia", "obstore", "prometheus_client", "psutil", "soundfile"},

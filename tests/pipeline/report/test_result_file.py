@@ -96,7 +96,7 @@ def refused(path: str | Path, source: Source) -> str:
      ("result.json.gz", ".gz")],
 )  # fmt: skip
 def test_unknown_suffix(tmp_path: Path, source: Source, name: str, got: str) -> None:
-    expected = f"expected an output ending in .json, .npz, .csv, .png, got {got}"
+    expected = f"expected an output ending in .json, .npz, .csv, .png, .svg, .pdf, got {got}"
     assert expected in refused(tmp_path / name, source)
 
 
