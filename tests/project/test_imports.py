@@ -41,7 +41,7 @@ THIRD_PARTY = {
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
-    {"dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"api", "compare", "report"},
+    {"dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"pipeline"}, {"submitted"}, {"api", "compare", "report"},
     {"by_kernel", "arguments"}, {"in_memory"}, {"rows"}, {"engine"}, {"settings"}, {"cluster"}, {"gpu"},
     {"storage"}, {"progress"}, {"timeline"}, {"process"}, {"threads", "errors"},
 )  # fmt: skip
