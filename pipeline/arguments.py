@@ -34,9 +34,7 @@ def check_client(client: Any, scheduler: Any) -> None:
     if scheduler:
         raise UsageError(f"expected client= or scheduler=, got both: {client} and {scheduler!r}")
     if client.status != "running":
-        raise UsageError(
-            f"client: expected one that is connected, got {client.status!r}; create it, or await it, first"
-        )
+        raise UsageError(f"client: expected one that is connected, got one that is {client.status}; create another")
     if client.asynchronous and client.loop.asyncio_loop is _running_loop():
         raise UsageError("client: expected a call from another thread than that of its event loop, which would wait "
                          "for itself; `await pipeline.submit(...)` runs the job in one")  # fmt: skip

@@ -65,6 +65,13 @@ class HistogramResult(PlottedHistogram):
         Whether the range is that of the samples.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> found = pipeline.run("histogram", numpy.array([1, 2, 2, 9]), bins=3, range=(0, 3))
+    >>> found.counts.tolist(), found.edges.tolist(), found.overflow
+    ([0, 1, 2], [0.0, 1.0, 2.0, 3.0], 1)
     """
 
     counts: NDArray[np.int64]

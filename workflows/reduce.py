@@ -101,6 +101,12 @@ class ReduceResult(Shown):
         Of the samples.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> pipeline.run("reduce", numpy.array([0.1] * 10), op="sum,max").values
+    {'sum': 1.0, 'max': 0.1}
     """
 
     values: Mapping[str, Number]

@@ -31,6 +31,13 @@ class RowsResult(Shown):
         Of each row, in order: a file's rows in the order of the files, those of an array in C order.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> sums = pipeline.run("reduce", numpy.arange(6), segment=2, op="sum")
+    >>> len(sums), sums[0].values, sums.arrays()["sum"].tolist()
+    (3, {'sum': 1}, [1, 5, 9])
     """
 
     rows: Rows
@@ -99,7 +106,15 @@ class RowsResult(Shown):
 
 @dataclass(frozen=True)
 class HistogramRows(PlottedRows, RowsResult):
-    """The verified histograms of rows, which have the same edges."""
+    """The verified histograms of rows, which have the same edges.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> rows = pipeline.run("histogram", numpy.arange(6), channels=2, bins=3, range=(0, 6))
+    >>> rows.counts.tolist(), rows.edges.tolist()
+    ([[1, 1, 1], [1, 1, 1]], [0.0, 2.0, 4.0, 6.0])
+    """
 
     @property
     def edges(self) -> NDArray[np.float64]:

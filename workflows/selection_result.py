@@ -25,6 +25,13 @@ class SelectedResult(Shown):
         What selected the others, by flag.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> found = pipeline.run("reduce", numpy.arange(10), op="sum", where="x < 4")
+    >>> found.values, found.excluded
+    ({'sum': 6}, 6)
     """
 
     def __init__(self, result: Any, excluded: Any, asked: Mapping[str, Any]) -> None:

@@ -65,6 +65,15 @@ class ArrayResult(Shown):
         How it was computed, by name.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     numpy.save(f"{folder}/a.npy", numpy.arange(6).reshape(2, 3))
+    ...     result = pipeline.run("transpose", f"{folder}/a.npy", output=f"{folder}/t.npy")
+    ...     result.array.tolist()
+    [[0, 3], [1, 4], [2, 5]]
     """
 
     path: str
