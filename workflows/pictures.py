@@ -20,6 +20,8 @@ SIZE, DPI = (9.0, 4.5), 120
 COLUMNS, ROWS = 600, 300  # drawn at most, in a picture of that size: none is narrower than a pixel
 MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside a map
 DARK, LIGHT = "0.25", "0.6"  # greys
+MISSING = "a picture needs matplotlib; install the extra plot"
+STYLES = ({"color": "0.1", "linestyle": "-", "linewidth": 1.2}, {"color": "0.5", "linestyle": "--", "linewidth": 1.2})
 TICKS = range(-4, 8)  # powers of ten between which numbers are written out
 
 
@@ -68,9 +70,6 @@ def new_figure(height: float = SIZE[1]) -> Any:
     return Figure(figsize=(SIZE[0], height), dpi=DPI, layout="constrained")
 
 
-MISSING = "a picture needs matplotlib; install the extra plot"
-
-
 def shown_figure(height: float = SIZE[1]) -> Any:
     """An empty figure that a notebook or a window shows; ImportError as `new_figure`."""
     try:
@@ -96,7 +95,7 @@ def draw_histogram(axes: Any, result: Any, how: str = "counts") -> None:
         axes.set(ylabel=f"{unit}samples per bin{_width(edges, scale)}{_mean_of(steps.together)}")
         axes.set_ylim(bottom, None)
     axes.set(xlabel="sample value", xscale=scale, xlim=(edges[0], edges[-1]))
-    axes.set_title(_title(result), fontsize="medium")
+    axes.set_title(_title(result, "outside" if how == "cumulative" else "not drawn"), fontsize="medium")
     _plain_ticks(axes)
 
 
@@ -139,9 +138,6 @@ def draw_ratio(above: Any, below: Any, result: Any, other: Any, names: Sequence[
         axes.set(xscale=scale, xlim=(edges[0], edges[-1]))
         _plain_ticks(axes)
     above.tick_params(labelbottom=False)
-
-
-STYLES = ({"color": "0.1", "linestyle": "-", "linewidth": 1.2}, {"color": "0.5", "linestyle": "--", "linewidth": 1.2})
 
 
 def draw_map(
@@ -190,7 +186,7 @@ def _means(values: NDArray[np.float64], together: int, axis: int) -> NDArray[np.
 def _draw_shares(axes: Any, result: Any, edges: NDArray[Any]) -> None:
     at, shares = _shares(result)
     axes.plot(at, shares, color=DARK)
-    axes.set(ylabel="share of samples up to here", ylim=(0, 1))
+    axes.set(ylabel=f"share of samples{', without NaN,' if result.nan else ''} up to here", ylim=(0, 1))
     axes.grid(True, alpha=0.3)
 
 
@@ -241,11 +237,11 @@ def _bins(edges: NDArray[Any]) -> str:
     return f"{len(edges) - 1:,} in [{edges[0]:g}, {edges[-1]:g}]"
 
 
-def _title(result: Any) -> str:
+def _title(result: Any, where: str) -> str:
     """How many samples there are, and how many of them are in no bin."""
     left = {"below the range": result.underflow, "above it": result.overflow, "NaN": result.nan}
     outside = [f"{number:,} {name}" for name, number in left.items() if number]
-    return f"{result.samples:,} samples{'; not drawn: ' if outside else ''}{', '.join(outside)}"
+    return f"{result.samples:,} samples{f'; {where}: ' if outside else ''}{', '.join(outside)}"
 
 
 def _plain_ticks(axes: Any) -> None:

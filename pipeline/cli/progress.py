@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -159,7 +160,9 @@ def _on_terminal(snapshot: Callable[[], Snapshot]) -> Iterator[None]:
             """Do nothing."""
             return False
 
-    console = Visible(stderr=True, highlight=False)
+    # COLUMNS and LINES, where they are exported, say what the terminal's size was once.
+    environ = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    console = Visible(stderr=True, highlight=False, _environ=environ)
 
     def now() -> RenderableType:
         return Text("\n".join(lines(snapshot(), console.width)), no_wrap=True, overflow="crop")

@@ -1,7 +1,8 @@
 """The run loop of every job: opens workers, warms them up, runs passes over the data, and returns the outcome.
 
 Jobs differ in their `Work`. Features for all jobs have one place each: retries go into `submit.results`, which sees a
-task fail and still has its items; metrics into `outcome.Stages.add`, which gets all times. Of a journal
+task fail and still has its items; what is shown while it runs into `pipeline.progress`; times into
+`outcome.Stages.add`. Of a journal
 (`pipeline.engine.journal`) the loop knows nothing: a job's `Work` lacks what an earlier run has finished.
 """
 

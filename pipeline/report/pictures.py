@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,10 @@ STABLE: dict[str, dict[str, Any]] = {".png": {}, ".svg": {"Date": None}, ".pdf":
 
 def check_picture(path: str) -> None:
     """Refuse a picture without matplotlib, before anything is computed; UsageError."""
-    if find_spec("matplotlib") is None:
-        raise UsageError(f"{path}: {pictures.MISSING}")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise UsageError(f"{path}: {pictures.MISSING}") from None
 
 
 def picture(result: Result, suffix: str, how: str = "counts") -> bytes:

@@ -50,6 +50,15 @@ def test_example_runs(thing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not result.failed, "".join(told)
 
 
+@pytest.mark.filterwarnings("ignore")  # of Dask's clusters
+def test_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
+    assert result.attempted > 10
+    assert not result.failed
+
+
 @pytest.mark.parametrize("thing", [*PUBLIC, workflows.Aggregation, workflows.ArrayJob])
 def test_members_are_described(thing: Any) -> None:
     members = vars(thing) if inspect.isclass(thing) else {"": thing}

@@ -94,7 +94,7 @@ class Terminal:
     def __init__(self, folder: Path, *words: str) -> None:
         self.controller, terminal = pty.openpty()
         self.resize(100)
-        environ = os.environ | {"TERM": "xterm-256color"}
+        environ = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}  # as it was once
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pipeline", *words], cwd=folder, env=environ, stderr=terminal,
             stdout=subprocess.DEVNULL, start_new_session=True,
@@ -107,7 +107,7 @@ class Terminal:
 
     def read_until(self, pattern: str) -> None:
         """Read until a pattern appears, or the command ends."""
-        seen, until = len(self.text), time.monotonic() + 60
+        seen, until = len(self.text), time.monotonic() + 40
         while not re.search(pattern, self.text[seen:]) and time.monotonic() < until:
             if select.select([self.controller], [], [], 0.1)[0]:
                 try:

@@ -41,7 +41,8 @@ def test_every_line_is_json(path: str, tmp_path: Path, environment: dict[str, st
     words = [] if environment else ["--log-format", "json"]
     done = command(tmp_path, "histogram", path, *words, "--dashboard-address", ":0", "--verify", "full", **environment)
     assert done.returncode == 0, done.stderr
-    *messages, last = map(json.loads, done.stderr.splitlines())
+    *events, last = map(json.loads, done.stderr.splitlines())
+    messages = [event for event in events if event["event"] == "message"]  # a slow machine has progress, too
     assert [message["level"] for message in messages] == ["info", "info"]
     assert messages[0]["text"].startswith("dashboard: http://127.0.0.1:")
     assert (last["event"], last["state"], last["job"]) == ("progress", "finished", "histogram")
@@ -65,7 +66,7 @@ def test_unknown_format(path: str, tmp_path: Path) -> None:
 
 def test_report_of_dask(path: str, tmp_path: Path) -> None:
     done = command(tmp_path, "histogram", path, "--performance-report", "report.html")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     text = (tmp_path / "report.html").read_text()
     assert "compute_chunks" in text  # the task stream has our tasks
     assert "<title>" in text

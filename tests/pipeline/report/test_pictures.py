@@ -1,6 +1,6 @@
 """Pictures against reference images, within a tolerance that one shifted bin exceeds; no combs; plain labels; grey.
 
-`python -m tests.pipeline.report.test_pictures` writes the reference images again: look at them.
+Run as a module, it writes the reference images again: look at them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workflows.rows import Rows
 from workflows.rows_result import HistogramRows
 from workflows.shown import two_axes
 
-REFERENCES = Path(__file__).with_name("pictures")
+REFERENCES = Path(__file__).parents[2] / "cases" / "data" / "pictures"
 TOLERANCE = 4.0  # root mean square of the differences, out of 255; a bin that is shifted by one makes 9 to 19
 
 
