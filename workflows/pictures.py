@@ -22,7 +22,7 @@ MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside a map
 DARK, LIGHT = "0.25", "0.6"  # greys
 MISSING = "a picture needs matplotlib; install the extra plot"
 STYLES = ({"color": "0.1", "linestyle": "-", "linewidth": 1.2}, {"color": "0.5", "linestyle": "--", "linewidth": 1.2})
-TICKS = range(-4, 8)  # powers of ten between which numbers are written out
+LEAST_POWER, DIGITS, MOST_DIGITS = -4, 8, 20  # of ten, for numbers that are written out; before the point, at most
 
 
 class Steps(NamedTuple):
@@ -88,7 +88,7 @@ def draw_histogram(axes: Any, result: Any, how: str = "counts") -> None:
         _draw_shares(axes, result, edges)
     else:
         steps = drawn_steps(counts, edges, scale)
-        heights, unit = _in_units(steps.heights)
+        heights, unit = (steps.heights, "") if how == "log" else _in_units(steps.heights)
         bottom = heights[heights > 0].min(initial=1.0) / 2 if how == "log" else 0.0
         axes.stairs(heights, steps.edges, fill=True, color=DARK, baseline=bottom)
         axes.set_yscale("log" if how == "log" else "linear")
@@ -123,7 +123,7 @@ def draw_ratio(above: Any, below: Any, result: Any, other: Any, names: Sequence[
     else:
         both = [drawn_steps(counts, edges, scale), drawn_steps(others, edges, scale)]
         top = max(float(steps.heights.max()) for steps in both)
-        unit, size = _unit(top)
+        unit, size = ("", 1.0) if how == "log" else _unit(top)
         for steps, name, style in zip(both, names, STYLES, strict=True):
             above.stairs(steps.heights / size, edges=steps.edges, label=name, baseline=None, **style)
         above.set_yscale("log" if how == "log" else "linear")
@@ -150,7 +150,7 @@ def draw_map(
     means = _means(_means(np.asarray(values, np.float64), columns, 1), rows, 0)
     starts = np.arange(0, values.shape[1], columns)
     borders = np.append(np.arange(0, len(values), rows), len(values)) - 0.5
-    means, unit = _in_units(means)
+    means, unit = (means, "") if how == "log" else _in_units(means)
     shades: dict[str, Any] = {"vmin": 0}
     if how == "log":
         from matplotlib.colors import LogNorm
@@ -169,7 +169,7 @@ def draw_map(
     axes.xaxis.set_major_formatter(lambda value, _: plain(value))
     label = f"{unit}samples per bin{_mean_of(columns)}{of_rows}"
     bar = axes.figure.colorbar(drawn, ax=axes, label=label)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: plain(value))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: plain(value, MOST_DIGITS))
     bar.ax.yaxis.set_minor_formatter(lambda value, _: "")
 
 
@@ -245,15 +245,16 @@ def _title(result: Any, where: str) -> str:
 
 
 def _plain_ticks(axes: Any) -> None:
+    axes.xaxis.set_major_formatter(lambda value, _: plain(value))
+    axes.yaxis.set_major_formatter(lambda value, _: plain(value, MOST_DIGITS))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: plain(value))
         if axis.get_scale() == "log" and np.ptp(np.log10(np.maximum(axis.get_view_interval(), 1e-300))) > 1:
             axis.set_minor_formatter(lambda value, _: "")
 
 
-def plain(value: float) -> str:
+def plain(value: float, digits: int = DIGITS) -> str:
     """A number as people write it: 1,000,000 and 0.0001 rather than 1e+06 and 1e-04, unless it is very long."""
-    if value and math.floor(math.log10(abs(value))) not in TICKS:
+    if value and not LEAST_POWER <= math.floor(math.log10(abs(value))) < digits:
         return f"{value:g}"
     text = np.format_float_positional(abs(float(f"{value:.6g}")), trim="-")
     whole, _, rest = text.partition(".")

@@ -17,6 +17,7 @@ WIDTH = 79  # columns at most: most terminals can then be made narrower without 
 BAR, BAR_FROM = 16, 72  # columns of the bar, and of a terminal that has room for it
 ROOM = 3  # columns that stay free: the last one, where some terminals wrap, and what they show for Ctrl-C
 JOIN_SECONDS = 1.0
+MOST_UNITS = 16  # in a line of a log
 STAGES = {"read": "read", "read+copy": "read+copy", "to device": "copy", "kernel": "kernel", "write": "write",
           "verify": "check"}  # fmt: skip
 
@@ -76,9 +77,9 @@ def line(snapshot: Snapshot) -> str:
 
 
 def _several(snapshot: Snapshot) -> list[Snapshot]:
-    """The units, if there is more than one."""
+    """The units, if there is more than one, and not too many for a line."""
     units = snapshot["units"]
-    return list(units) if len(units) > 1 else []
+    return list(units) if 1 < len(units) <= MOST_UNITS else []
 
 
 def _amount(snapshot: Snapshot) -> str:

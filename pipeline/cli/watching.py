@@ -64,12 +64,15 @@ class Watched(RunProgress):
             try:
                 with super().running(workers):
                     yield
-            finally:
-                if workers.dashboard:
-                    self._publish(workers)
+            except Exception:  # not a signal, which must be obeyed at once
+                self._publish(workers)
+                raise
+            self._publish(workers)
 
     def _publish(self, workers: Any) -> None:
-        """Hand the state to the scheduler, as an event of Dask's."""
+        """Hand the state to the scheduler, as an event of Dask's, if it serves pages."""
+        if not workers.dashboard:
+            return
         client = workers.client
         with suppress(Exception):  # a page that stands still is no reason to end a run
             client.sync(client.scheduler.log_event, topic=TOPIC, msg=self.snapshot(), callback_timeout=ANSWER_SECONDS)

@@ -174,7 +174,7 @@ def open_workers(
         opened = _in_this_process(placement, device)
     alone = placement.own_process and not chosen.processes and len(chosen.usable) > 1
     with only_visible(chosen.gpus[0]) if alone else nullcontext(), opened as workers:
-        names = {gpu.uuid: f"GPU {gpu.index}" for gpu in chosen.gpus}
+        names = {gpu.uuid: f"GPU {gpu.index}" for gpu in chosen.gpus if not gpu.uuid.startswith("MIG-")}
         yield replace(workers, gpus=_described(placement, chosen), names=names)
 
 

@@ -157,7 +157,7 @@ def test_extreme_counts(counts: list[int], how: str) -> None:
     HistogramResult(np.array(counts), np.array([0.0, 1.0, 2.0]), 0, 0, 0, True).plot(axes, how)
     figure.draw_without_rendering()
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert not any("e" in label or "{" in label for label in labels if counts[0] < 2**62), labels
+    assert not any("e" in label or "{" in label for label in labels), labels
 
 
 def test_wrong_ways_are_refused() -> None:
