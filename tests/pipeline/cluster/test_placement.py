@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client
 
+import pipeline.cluster.cuda_preload
 import pipeline.cluster.placement
 import pipeline.threads
 from pipeline.cli.main import cli
