@@ -22,7 +22,7 @@ MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside a map
 DARK, LIGHT = "0.25", "0.6"  # greys
 MISSING = "a picture needs matplotlib; install the extra plot"
 STYLES = ({"color": "0.1", "linestyle": "-", "linewidth": 1.2}, {"color": "0.5", "linestyle": "--", "linewidth": 1.2})
-LEAST_POWER, DIGITS, MOST_DIGITS = -4, 8, 20  # of ten, for numbers that are written out; before the point, at most
+LEAST_POWER, DIGITS, MOST_DIGITS = -4, 8, 30  # of ten, for numbers that are written out; before the point, at most
 
 
 class Steps(NamedTuple):
