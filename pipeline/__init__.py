@@ -5,18 +5,22 @@ pipeline decides where, workflows decide what, kernels do it; imports go in this
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.api import register, run
+    from pipeline.submitted import Submitted, submit
 
 __version__ = "0.1.0"
-__all__ = ["register", "run"]
+__all__ = ["Submitted", "register", "run", "submit"]
+_MODULES = {"register": "api", "run": "api", "Submitted": "submitted", "submit": "submitted"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load `run` and `register` on first use, so that `import pipeline` alone is fast."""
-    if name in __all__:
-        from pipeline import api
-
-        return getattr(api, name)
+    """Load what the package offers on first use, so that `import pipeline` alone is fast."""
+    if name in _MODULES:
+        return getattr(import_module(f"pipeline.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
 
 

@@ -82,7 +82,7 @@ def is_compiled(job: str) -> bool:
 
 def option(words: list[str], name: str) -> str | None:
     """The last value of an option, as the command line will read it, or the environment's."""
-    value = os.environ.get(f"DASK_PIPELINE__{name.lstrip('-').upper()}")
+    value = os.environ.get(f"DASK_PIPELINE__{name.lstrip('-').upper().replace('-', '_')}")
     for word, after in zip(words, [*words[1:], None], strict=True):
         if word == name or word.startswith(f"{name}="):
             value = after if word == name else word.partition("=")[2]
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     if problem := foreign():
         sys.exit(f"error: {problem}; {REMEDY}")
     from pipeline.cli import COMPLETE
-    from pipeline.process import signals, supervisor
+    from pipeline.process import log_lines, signals, supervisor
     from pipeline.process.last_words import leave, tell
 
     words = sys.argv[1:] if arguments is None else arguments
@@ -105,6 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
         from pipeline.cli.main import main as complete
 
         complete(words)
+    log_lines.use_json(option(words, "--log-format") == "json")  # of what goes wrong before it is parsed, too
     supervisor.supervise()
     try:
         signals.install()

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.arguments import dtype_of, got, input_of, integer_of, jobs_of, path_of, preparation_of
+from pipeline.arguments import check_client, dtype_of, got, input_of, integer_of, jobs_of, path_of, preparation_of
 from pipeline.by_kernel import by_kernel
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
-from pipeline.engine.array import run_array
+from pipeline.engine.array import ArrayResult, run_array
 from pipeline.engine.verdict import verified
 from pipeline.errors import UsageError
 from pipeline.in_memory.kinds import all_in_memory
@@ -26,9 +26,15 @@ from pipeline.storage.sources import Byteorder, Part, open_source
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
+from workflows.digest import DigestResult
+from workflows.histogram_result import HistogramResult
+from workflows.quantile_result import QuantileResult
+from workflows.reduce_result import ReduceResult
 
 Declared = TypeVar("Declared", bound=Aggregation[Any] | ArrayJob[Any])
 Path = str | os.PathLike[str]
+Given = Path | NDArray[Any]
+Jobs = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def register(workflow: Declared) -> Declared:
@@ -43,15 +49,63 @@ def register(workflow: Declared) -> Declared:
     ------
     ValueError
         If another job has the name.
+
+    Examples
+    --------
+    A job that exists under another name, for its own options and example:
+
+    >>> import dataclasses, numpy, pipeline
+    >>> from workflows import WORKFLOWS
+    >>> adc = pipeline.register(dataclasses.replace(WORKFLOWS["histogram"], name="adc"))
+    >>> int(pipeline.run("adc", numpy.arange(5)).counts.sum())
+    5
     """
     if WORKFLOWS.setdefault(workflow.name, workflow) is not workflow:
         raise ValueError(f"register: expected a new name, got {workflow.name!r}, which another job has")
     return workflow
 
 
+@overload
 def run(
-    job: str | Sequence[tuple[str, Mapping[str, Any]]],
-    *files: Path | NDArray[Any],
+    job: Literal["histogram"], *files: Given, channels: None = None, layout: None = None, segment: None = None,
+    by: None = None, axis: None = None, where: None = None, mask: None = None, missing: None = None, **options: Any,
+) -> HistogramResult: ...  # fmt: skip
+
+
+@overload
+def run(
+    job: Literal["reduce"], *files: Given, channels: None = None, layout: None = None, segment: None = None,
+    by: None = None, axis: None = None, where: None = None, mask: None = None, missing: None = None, **options: Any,
+) -> ReduceResult: ...  # fmt: skip
+
+
+@overload
+def run(
+    job: Literal["quantile"], *files: Given, channels: None = None, layout: None = None, segment: None = None,
+    by: None = None, axis: None = None, where: None = None, mask: None = None, missing: None = None, **options: Any,
+) -> QuantileResult: ...  # fmt: skip
+
+
+@overload
+def run(
+    job: Literal["digest"], *files: Given, channels: None = None, layout: None = None, segment: None = None,
+    by: None = None, axis: None = None, where: None = None, mask: None = None, missing: None = None, **options: Any,
+) -> DigestResult: ...  # fmt: skip
+
+
+@overload
+def run(
+    job: Literal["matmul", "transpose", "stencil", "map"], *files: Path, output: Path, **options: Any
+) -> ArrayResult: ...
+
+
+@overload
+def run(job: str | Jobs, *files: Given, **options: Any) -> Any: ...
+
+
+def run(
+    job: str | Jobs,
+    *files: Given,
     output: Path | None = None,
     dtype: DTypeLike | None = None,
     byteorder: Byteorder | None = None,
@@ -71,6 +125,7 @@ def run(
     gpus: int | str | Sequence[int | str] | None = None,
     scheduler: str | None = None,
     scheduler_file: Path | None = None,
+    client: Any = None,
     device_memory_limit: int | None = None,
     memory_limit: int | None = None,
     kernel: str | None = None,
@@ -130,6 +185,9 @@ def run(
     scheduler, scheduler_file
         An existing Dask cluster, by its scheduler's address or the file that it wrote; it cannot read arrays in memory.
         A `distributed.Client` that happens to be active is not used for files: its workers may lack them.
+    client
+        A `distributed.Client` on whose cluster to run over files, which its workers can read. In a coroutine, `submit`
+        does not block the event loop.
     device_memory_limit, memory_limit
         Bytes that tasks may hold in the memory of a GPU and, if the job writes an array, of a process; other jobs hold
         a few MiB per thread.
@@ -158,6 +216,18 @@ def run(
         If a number is wrong.
     PipelineError
         If the run fails otherwise.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> found = pipeline.run("histogram", numpy.arange(100), bins=4, range=(0, 100))
+    >>> found.counts.tolist()
+    [25, 25, 25, 25]
+    >>> counts, sums = pipeline.run([("histogram", {}), ("reduce", {"op": "sum,max"})], numpy.arange(100))
+    >>> sums.values
+    {'sum': 4950, 'max': 99}
+    >>> str(sums.verification)
+    '100 % of 100 samples checked: equal to the reference; every invariant holds on the chunk'
     """
     if isinstance(job, str) and axis is not None and _has_axis(job):
         options, axis = {**options, "axis": axis}, None
@@ -169,6 +239,7 @@ def run(
     chunk_bytes, memory_limit = integer_of("chunk_bytes", chunk_bytes), integer_of("memory_limit", memory_limit)
     device_memory_limit = integer_of("device_memory_limit", device_memory_limit)
     scheduler_file = path_of("scheduler_file", scheduler_file)
+    check_client(client, scheduler or scheduler_file)
     if scheduler is not None and not isinstance(scheduler, str):
         raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {got(scheduler)}")
     if not (isinstance(job, str) or (jobs and all(isinstance(workflow, Aggregation) for workflow, _ in jobs))):
@@ -180,7 +251,7 @@ def run(
         raise UsageError(f"{jobs[0][0].name}: expected none of where=, mask=, columns=, missing=, gain=, bias= and "
                          "transform=, since it writes an array")  # fmt: skip
     if all_in_memory(inputs, output):
-        of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "output": output,
+        of_files = {"scheduler": scheduler, "scheduler_file": scheduler_file, "client": client, "output": output,
                     "gpus": gpus, "device_memory_limit": device_memory_limit, "memory_limit": memory_limit,
                     "kernel": kernel, "part": part, "recursive": recursive or None}  # fmt: skip
         asked = Asked(dtype, byteorder, offset, verify, device, chunk_bytes, of_files, rows, preparation)
@@ -188,7 +259,7 @@ def run(
         return results[0] if isinstance(job, str) else results
     opened = partial(open_source, dtype=dtype, byteorder=byteorder, offset=offset, part=part, recursive=recursive)
     jobs = [(by_kernel(workflow, chosen, kernel), chosen) for workflow, chosen in jobs]
-    placement = Placement(device, scheduler, scheduler_file, gpus=gpus, kernel=jobs[0][0].kernel)
+    placement = Placement(device, scheduler, scheduler_file, client, gpus=gpus, kernel=jobs[0][0].kernel)
     settings = Settings(placement, verify, chunk_bytes=chunk_bytes, device_memory_limit=device_memory_limit,
                         memory_limit=memory_limit)  # fmt: skip
     if isinstance(job, str) and isinstance(workflow := jobs[0][0], ArrayJob):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import os
 from collections.abc import Mapping
@@ -21,6 +22,29 @@ from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 MOST_BITS = 1000  # of an integer that is taken as a number
+
+
+def check_client(client: Any, scheduler: Any) -> None:
+    """Refuse what is not a client of Dask's, or would block the event loop that has to answer it; UsageError."""
+    if client is None:
+        return
+    if not hasattr(client, "scheduler") or not hasattr(client, "security"):
+        raise UsageError(f"client: expected a distributed.Client, {got(client)}")
+    if scheduler:
+        raise UsageError(f"expected client= or scheduler=, got both: {client} and {scheduler!r}")
+    if client.status != "running":
+        raise UsageError(f"client: expected one that is connected, got one that is {client.status}; create another")
+    if client.asynchronous and client.loop.asyncio_loop is _running_loop():
+        raise UsageError("client: expected a call from another thread than that of its event loop, which would wait "
+                         "for itself; `await pipeline.submit(...)` runs the job in one")  # fmt: skip
+
+
+def _running_loop() -> Any:
+    """The event loop of this thread, if one runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def jobs_of(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any] | ArrayJob[Any], Any]]:

@@ -15,12 +15,13 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import UsageError
 from pipeline.storage.sources import Files, Joined, Source
 from workflows.by_rows import by_rows
+from workflows.pictures import SUFFIXES as PICTURES
 from workflows.rows import Rows, RowsOptions
 
 Layout = Literal["interleaved", "planar"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "planar")
 # Partials of all rows are held so often: two sums of all chunks, the chunk's, and the results.
-OF_ONE_AXIS = (".png", ".zip", ".h5")  # formats of rows that have an axis in common
+OF_ONE_AXIS = (*PICTURES, ".zip", ".h5")  # formats of rows that have an axis in common
 COPIES = 4
 MOST = 2**48  # channels, or samples of a segment
 

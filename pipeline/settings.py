@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.cluster.placement import Placement
-from pipeline.cluster.workers import Workers
 from pipeline.errors import UsageError
+from pipeline.progress import Monitor
 
 VERIFY = ("auto", "full", "sample", "off")
-
-Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all, None if that is unknown)
-OnStart = Callable[[Workers], None]
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,8 @@ class Settings:
     replay
         Share of the chunks, or of an array's tasks, that is computed again, on another device where there is one, from
         0 to 1.
-    progress, on_start
-        Called as tasks finish, and once when the workers are up.
+    monitor
+        Is told when the workers are up, and as tasks finish.
     """
 
     placement: Placement = field(default_factory=Placement)
@@ -48,8 +44,7 @@ class Settings:
     memory_limit: int | None = None
     traced: bool = False
     replay: float = 0.0
-    progress: Progress = lambda done, total: None
-    on_start: OnStart = lambda workers: None
+    monitor: Monitor = field(default_factory=Monitor)
 
     def __post_init__(self) -> None:
         if self.verify not in VERIFY:

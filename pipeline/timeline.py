@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter, time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.process.beat import step
 
@@ -62,9 +63,33 @@ class Timeline:
         """Add the body of the `with` statement as a span."""
         began = perf_counter()
         try:
-            yield
+            with stage_range(stage):
+                yield
         finally:
             self.add(stage, began, perf_counter() - began, nbytes)
+
+
+@contextmanager
+def stage_range(stage: str) -> Iterator[None]:
+    """Name what the body does for Nsight Systems, by an NVTX range of CuPy's; nothing where CuPy is not in use."""
+    nvtx = _nvtx() if "cupy" in sys.modules else None
+    if nvtx is None:
+        yield
+        return
+    nvtx.RangePush(stage)
+    try:
+        yield
+    finally:
+        nvtx.RangePop()
+
+
+def _nvtx() -> Any:
+    """CuPy's calls; None where it was built without them."""
+    try:
+        from cupy.cuda import nvtx
+    except ImportError:
+        return None
+    return nvtx
 
 
 class Traced(NamedTuple):

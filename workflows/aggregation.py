@@ -52,12 +52,12 @@ class Drawn(Result, Protocol):
     """A result that can be plotted."""
 
     def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Values and their edges, for a `.png` file and the sketch on a terminal."""
+        """Values and their edges, for a picture and the sketch on a terminal."""
 
 
 @runtime_checkable
 class Mapped(Result, Protocol):
-    """A result of two dimensions that can be drawn in a `.png` file."""
+    """A result of two dimensions that can be drawn as a map."""
 
     def heat(self) -> tuple[NDArray[Any], NDArray[Any], str, Sequence[str]]:
         """Values of shape (rows, columns), the edges of the columns, what a row is, and the names of the rows."""
@@ -178,7 +178,7 @@ class Aggregation(Generic[Options]):
         C++ file that computes it on a CPU, if there is a compiler, without the GIL, so that threads of one process
         compute in parallel.
     formats
-        Suffixes of supported result files; ``.png`` needs a result that is `Drawn`.
+        Suffixes of supported result files; ``.png``, ``.svg`` and ``.pdf`` need a result that is `Drawn`.
     example
         A useful command line, without the job's name, shown in its help.
     kernel

@@ -15,6 +15,7 @@ from kernels.digest.cpu import combine, digest_cpu
 from kernels.digest.partial import HEADER, pack, unpack
 from kernels.digest.reference import digest_reference, root_of
 from workflows.aggregation import Aggregation
+from workflows.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class DigestOptions:
 
 
 @dataclass(frozen=True)
-class DigestResult:
+class DigestResult(Shown):
     """A verified digest.
 
     Attributes
@@ -37,6 +38,12 @@ class DigestResult:
         Number of samples.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> pipeline.run("digest", numpy.arange(4, dtype="u1")).blake3[:16]
+    'f30f5ab28fe04790'
     """
 
     blake3: str

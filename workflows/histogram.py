@@ -154,6 +154,6 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     prepare=lambda job, options, dtype: (job, of_integers(options) if dtype.kind in "iu" else options),
     options_of_rows=lambda options, number: options.of_rows(number),
     survey=Survey(_needed, FINITE_RANGE, _resolved, choose=_choose, proven=_searching, instead=_instead),
-    formats=(".json", ".npz", ".csv", ".parquet", ".zip", ".h5", ".png"),
+    formats=(".json", ".npz", ".csv", ".parquet", ".zip", ".h5", ".png", ".svg", ".pdf"),
     example="data.bin --bins 256 --range auto -o counts.png",
 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram.binning import Edges
 from workflows.plottable import BinAxis, boost_histogram_of
+from workflows.shown import PlottedHistogram
 
 # From this share of all samples on, the panel says how many lie outside of the range.
 OUTSIDE_SHARE = 0.01
@@ -45,7 +46,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class HistogramResult:
+class HistogramResult(PlottedHistogram):
     """A verified histogram.
 
     Attributes
@@ -64,6 +65,13 @@ class HistogramResult:
         Whether the range is that of the samples.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> found = pipeline.run("histogram", numpy.array([1, 2, 2, 9]), bins=3, range=(0, 3))
+    >>> found.counts.tolist(), found.edges.tolist(), found.overflow
+    ([0, 1, 2], [0.0, 1.0, 2.0, 3.0], 1)
     """
 
     counts: NDArray[np.int64]

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.shown import Shown
+
 
 @dataclass(frozen=True)
-class QuantileResult:
+class QuantileResult(Shown):
     """Verified quantiles.
 
     Attributes
@@ -29,6 +31,12 @@ class QuantileResult:
         Number of samples, and how many of them are NaN.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> pipeline.run("quantile", numpy.arange(101), q="0.1,0.5").values
+    (10.0, 50.0)
     """
 
     q: tuple[str, ...]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kernels.reduce import partial as layout
 from kernels.reduce import powers
 from workflows.moments import Moments, Number
+from workflows.shown import Shown
 from workflows.words import packed, unpacked
 
 LAYOUT = 1  # of the partial in a document: that of `kernels.reduce.partial`
@@ -42,7 +43,7 @@ class Exact(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ReduceResult:
+class ReduceResult(Shown):
     """Verified results.
 
     Attributes
@@ -58,6 +59,12 @@ class ReduceResult:
         What the values were rounded from; None where that cannot be added up, as of medians and quantiles.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> pipeline.run("reduce", numpy.array([0.1] * 10), op="sum,max").values
+    {'sum': 1.0, 'max': 0.1}
     """
 
     values: Mapping[str, Number]

@@ -13,13 +13,14 @@ from workflows.histogram_result import HistogramResult, uhi
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
 from workflows.selection_result import SelectedResult, SelectedRows
+from workflows.shown import PlottedRows, Shown
 
 MOST_LINES = 24  # rows that the panel shows; the files have all
 COLUMNS, BARS = 48, " ▁▂▃▄▅▆▇█"  # of a row in the panel
 
 
 @dataclass(frozen=True)
-class RowsResult:
+class RowsResult(Shown):
     """The verified results of rows.
 
     Attributes
@@ -30,6 +31,13 @@ class RowsResult:
         Of each row, in order: a file's rows in the order of the files, those of an array in C order.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> sums = pipeline.run("reduce", numpy.arange(6), segment=2, op="sum")
+    >>> len(sums), sums[0].values, sums.arrays()["sum"].tolist()
+    (3, {'sum': 1}, [1, 5, 9])
     """
 
     rows: Rows
@@ -102,8 +110,16 @@ class RowsResult:
 
 
 @dataclass(frozen=True)
-class HistogramRows(RowsResult):
-    """The verified histograms of rows, which have the same edges."""
+class HistogramRows(PlottedRows, RowsResult):
+    """The verified histograms of rows, which have the same edges.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> rows = pipeline.run("histogram", numpy.arange(6), channels=2, bins=3, range=(0, 6))
+    >>> rows.counts.tolist(), rows.edges.tolist()
+    ([[1, 1, 1], [1, 1, 1]], [0.0, 2.0, 4.0, 6.0])
+    """
 
     @property
     def edges(self) -> NDArray[np.float64]:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workflows.aggregation import Drawn, Result
+from workflows.shown import Shown
 
 
-class SelectedResult:
+class SelectedResult(Shown):
     """A verified result of the samples that were kept; it has all attributes of the job's own result.
 
     Attributes
@@ -24,6 +25,13 @@ class SelectedResult:
         What selected the others, by flag.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> found = pipeline.run("reduce", numpy.arange(10), op="sum", where="x < 4")
+    >>> found.values, found.excluded
+    ({'sum': 6}, 6)
     """
 
     def __init__(self, result: Any, excluded: Any, asked: Mapping[str, Any]) -> None:

@@ -15,19 +15,19 @@ from pipeline.cli.asked import asked_for
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
 from pipeline.cli.help import COMPUTATION, INPUT, complete_files
 from pipeline.cli.inputs import inputs, opened, spool
-from pipeline.cli.outputs import Named, check_apart, reserve
+from pipeline.cli.outputs import Named, check_apart, check_draw, reserve
 from pipeline.cli.plans import plan_arrays, plan_samples
 from pipeline.cli.preparation import preparation_asked
-from pipeline.cli.progress import show_progress
 from pipeline.cli.rows import rows_asked
 from pipeline.cli.runs import journal_of
 from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
+from pipeline.cli.watching import Watched, watching
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, with_digest
 from pipeline.errors import UsageError
-from pipeline.process.last_words import say
+from pipeline.process import log_lines
 from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
 from pipeline.report.result_file import check_output
@@ -82,16 +82,17 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any], planned: bool = Fals
             raise click.UsageError("expected --scheduler or --scheduler-file, got both; leave one out")
         read = [Named(flag, path) for flag, path in option_files(ctx)]
         chosen = by_kernel(workflow, options, values["kernel"])
+        log_lines.use_json(values["log_format"] == "json")
         if isinstance(chosen, ArrayJob):
-            with spool(values):
-                _run_array_job(chosen, options, values, read)
+            with spool(values), watching(values) as watched:
+                _run_array_job(chosen, options, values, read, watched)
         else:
             requested = [
                 Requested(Job(chosen, options), values["output"], tuple(read), asked_for(ctx, (COMPUTATION,))),
                 *map(parse_also, [*values["also"], *([DIGEST] if values.get("with_digest") else [])]),
             ]
-            with spool(values):
-                _run_aggregations(requested, values, asked_for(ctx, (INPUT,)))
+            with spool(values), watching(values) as watched:
+                _run_aggregations(requested, values, asked_for(ctx, (INPUT,)), watched)
 
     arguments, flags = option_flags(workflow.options)
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow), shell_complete=complete_files)
@@ -156,7 +157,9 @@ def _jobs_of(
     return [*of_rows, *jobs[number:]], prepared.sources
 
 
-def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], read_as: dict[str, Any]) -> None:
+def _run_aggregations(
+    requested: Sequence[Requested], values: dict[str, Any], read_as: dict[str, Any], watched: Watched
+) -> None:
     """Run jobs over the same samples, read once, and write and print their results."""
     source, jobs, beside = resolved([one.job for one in requested], values)
     outputs = []
@@ -168,20 +171,21 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], re
                 outputs.append(Named(f"{flag}-o", output))
         except UsageError as error:
             raise UsageError(f"{flag}{error}") from None
+    rows = rows_asked(values)
     read = [*inputs([source, *beside], values), *(file for one in requested for file in one.read)]
-    check_apart([*outputs, *_trace(values)], read)
+    check_apart([*outputs, *_others(values)], read)
     if values["dry_run"]:
         kernel = next((one.job.workflow.kernel for one in requested if one.job.workflow.kernel), "")
-        rows = rows_asked(values)
         made = partial(_jobs_of, [one.job for one in requested], rows, values)
         plan_samples(made, source, settings_of(values, kernel), rows.channels or 1, values)
         return
-    with reserve([one.output for one in requested], values["trace"]) as reserved:
+    check_draw(values["draw"], outputs, rows.any)
+    with reserve([one.output for one in requested], values["trace"], values["draw"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
         kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
         with journal_of(asked, (source, *beside), outputs, values) as journal:
-            outcomes = _run(name, values, kernel,
+            outcomes = _run(name, values, kernel, watched,
                             lambda settings: run_all(jobs, source, settings, journal, beside))  # fmt: skip
             outcomes = tuple(replace(outcome, asked=read_as | one.asked)
                              for outcome, one in zip(outcomes, requested, strict=True))  # fmt: skip
@@ -191,20 +195,24 @@ def _run_aggregations(requested: Sequence[Requested], values: dict[str, Any], re
 
 def run_again(jobs: Sequence[Job], values: dict[str, Any]) -> tuple[Source, tuple[Outcome, ...]]:
     """Run jobs as their flags say, without a journal or a file, and print nothing: the source, and their outcomes."""
-    with spool(values):
+    with spool(values), watching(values) as watched:
         source, all_jobs, beside = resolved(jobs, values)
         names = ", ".join(job.workflow.name for job in all_jobs)
-        return source, _run(names, values, "", lambda settings: run_all(all_jobs, source, settings, None, beside))
+        return source, _run(
+            names, values, "", watched, lambda settings: run_all(all_jobs, source, settings, None, beside)
+        )
 
 
-def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named]) -> None:
+def _run_array_job(
+    workflow: ArrayJob[Any], options: Any, values: dict[str, Any], read: Sequence[Named], watched: Watched
+) -> None:
     """Run a job that writes an array, and print what it did."""
     from pipeline.engine.array import run_array
 
     files, path = values["files"], values["output"]
     groups = [files] if workflow.operands(options) is None else [(path,) for path in files]
     sources = [opened(group, values, samples=False) for group in groups]
-    check_apart([Named("-o", split_output(path)[0]), *_trace(values)], [*inputs(sources, values), *read])
+    check_apart([Named("-o", split_output(path)[0]), *_others(values)], [*inputs(sources, values), *read])
     if values["dry_run"]:
         plan_arrays(workflow, options, sources, path, settings_of(values, workflow.kernel), values)
         return
@@ -215,7 +223,7 @@ def _run_array_job(workflow: ArrayJob[Any], options: Any, values: dict[str, Any]
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
         outcome = _run(
-            workflow.name, values, workflow.kernel,
+            workflow.name, values, workflow.kernel, watched,
             lambda how: (run_array(workflow, options, sources, path, how, journal, chunks),),
         )  # fmt: skip
         journal.remove()  # the array is there, whether it can be printed or not
@@ -229,16 +237,19 @@ def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
     return f"{workflow.name} by study/{workflow.kernel}" if workflow.kernel else workflow.name
 
 
-def _trace(values: dict[str, Any]) -> list[Named]:
-    return [] if values["trace"] is None else [Named("--trace", values["trace"])]
+def _others(values: dict[str, Any]) -> list[Named]:
+    """Files that are written beside results."""
+    flags = {"--trace": values["trace"], "--performance-report": values["performance_report"]}
+    return [Named(flag, path) for flag, path in flags.items() if path is not None]
 
 
 def _run(
-    name: str, values: dict[str, Any], kernel: str, run: Callable[[Settings], tuple[Outcome, ...]]
-) -> tuple[Outcome, ...]:
+    name: str, values: dict[str, Any], kernel: str, watched: Watched,
+    run: Callable[[Settings], tuple[Outcome, ...]],
+) -> tuple[Outcome, ...]:  # fmt: skip
     """Run with the flags of all jobs."""
-    with show_progress(name, values["quiet"]) as progress:
-        return run(replace(settings_of(values, kernel), progress=progress, on_start=_print_dashboard))
+    with watched.shown(name):
+        return run(replace(settings_of(values, kernel), monitor=watched))
 
 
 def settings_of(values: dict[str, Any], kernel: str) -> Settings:
@@ -253,12 +264,3 @@ def settings_of(values: dict[str, Any], kernel: str) -> Settings:
         memory_limit=values.get("memory_limit"),
         traced=values["trace"] is not None,
     )
-
-
-def _print_dashboard(workers: Any) -> None:
-    """Print the dashboard's address, with pages that Dask links only if the scheduler's own host has a GPU."""
-    if workers.dashboard:
-        say(f"dashboard: {workers.dashboard}")
-        if workers.device == "gpu":
-            base = workers.dashboard.removesuffix("status")
-            say(f"GPU pages: {base}individual-gpu-utilization {base}individual-gpu-memory")

@@ -13,12 +13,14 @@ from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, summary, to_json
+from pipeline.report.pictures import check_picture
 from pipeline.report.record import record_of
 from pipeline.report.result_file import keep, write_output
 from pipeline.report.trace import render_trace, to_table
 from pipeline.storage.atomic_file import Target, reserved
 from pipeline.storage.check_place import split
 from pipeline.storage.leftovers import remove_leftovers
+from workflows.pictures import SUFFIXES
 
 
 class Named(NamedTuple):
@@ -51,6 +53,16 @@ def check_apart(outputs: Sequence[Named], inputs: Iterable[Named]) -> None:
                     raise _same(one, seen[key])
 
 
+def check_draw(how: str, outputs: Sequence[Named], rows: bool) -> None:
+    """Refuse a way of drawing that no output has; UsageError."""
+    if how == "counts":
+        return
+    if not any(output.path.endswith(SUFFIXES) for output in outputs):
+        raise UsageError(f"--draw {how}: expected a picture, got none; name one with -o ({', '.join(SUFFIXES)})")
+    if rows and how == "cumulative":
+        raise UsageError("--draw cumulative: expected one histogram, got one for each row; --draw log draws rows")
+
+
 def _keys(path: str) -> Iterator[object]:
     """What two names of one file have in common: where they lead, or what is there."""
     with suppress(OSError, ValueError):  # what is wrong with the path is told where it is used
@@ -72,6 +84,7 @@ class Outputs:
 
     results: tuple[Target | None, ...]
     trace: Target | None
+    how: str = "counts"  # of pictures
 
     def publish(
         self, outcomes: Sequence[Outcome], as_json: bool, quiet: bool = False,
@@ -88,7 +101,7 @@ class Outputs:
         for target, outcome in zip(self.results, outcomes, strict=False):
             if target is not None:
                 try:
-                    write_output(target, outcome.result, record_of(outcome))
+                    write_output(target, outcome.result, record_of(outcome), self.how)
                 except PipelineError as error:  # it says where the result is
                     problems.append(str(error))
                 except Exception as error:  # of a library that draws, or for want of memory
@@ -104,7 +117,7 @@ class Outputs:
         if self.trace is not None:
             try:
                 say(*to_table(outcomes[0].stages.traces))
-                self.trace.write(render_trace(outcomes[0].stages.traces))
+                self.trace.write(render_trace(outcomes[0].stages.traces, self.trace.path))
             except Exception as error:
                 problems.append(_line(f"writing {self.trace.path}", error))
         if problems:
@@ -124,15 +137,19 @@ def _kept(outcome: Outcome) -> str:
 
 
 @contextmanager
-def reserve(results: Sequence[str | None], trace: str | None) -> Iterator[Outputs]:
+def reserve(results: Sequence[str | None], trace: str | None, how: str = "counts") -> Iterator[Outputs]:
     """Check the files of a run, and keep other runs from writing them meanwhile; errors as of `reserved`.
+
+    `how` results are drawn in pictures.
 
     What killed runs have left is removed first.
     """
     remove_leftovers()
+    if trace is not None and trace.endswith(SUFFIXES):
+        check_picture(trace)
     with ExitStack() as stack:
         targets = [None if path is None else stack.enter_context(reserved(path)) for path in (*results, trace)]
-        yield Outputs(tuple(targets[:-1]), targets[-1])
+        yield Outputs(tuple(targets[:-1]), targets[-1], how)
 
 
 def print_outcomes(outcomes: Sequence[Outcome], as_json: bool, quiet: bool) -> None:

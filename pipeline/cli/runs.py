@@ -19,7 +19,7 @@ from pipeline.engine.journal_request import Request
 from pipeline.engine.resume import open_journal
 from pipeline.engine.runs import Unfinished, remove, unfinished
 from pipeline.errors import UsageError
-from pipeline.process import supervisor
+from pipeline.process import log_lines, supervisor
 from pipeline.process.last_words import MOST_CHARACTERS, emit, say
 from pipeline.storage.remote.address import redacted
 from pipeline.storage.sources import Source
@@ -39,7 +39,8 @@ def journal_of(
         yield Journal()
         return
     request = Request(jobs, sources, tuple(one.path for one in outputs), values["verify"], values["chunk_size"])
-    ask = _ask if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() else None
+    person = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() and not log_lines.as_json()
+    ask = _ask if person else None
     tell = say if values["told"] is None else _in_a_batch
     with open_journal(request, values["resume"], ask, tell) as journal:
         advice = f"to continue: {_command()}"

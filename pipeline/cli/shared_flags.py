@@ -12,10 +12,12 @@ from pipeline.cli.inputs import input_flags
 from pipeline.cli.preparation import preparation_flags
 from pipeline.cli.rows import row_flags
 from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.log_lines import FORMATS
 from pipeline.settings import VERIFY
 from pipeline.storage.output_format import KNOWN
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
+from workflows.pictures import HOW
 
 DIGEST = "digest"  # the job whose result --with-digest names
 
@@ -39,11 +41,18 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--replay"], group=COMPUTATION, type=float, default=0.0, shown="0", metavar="SHARE", help="Compute this "
              "share of the chunks again, on another GPU if there is one: the same bits have to come out."),
         output_flag(workflow),
+        Flag(["--draw"], group=OUTPUT, type=click.Choice(HOW), default="counts", shown="counts", help="What a picture "
+             "of -o shows: counts; log, the same on a logarithmic scale; or cumulative, the share of the samples up to "
+             "a value.") if aggregation else None,
         None if aggregation else Flag(["--chunks"], group=OUTPUT, type=Lengths(), metavar="N,N", shown="whole rows",
                                       help="Shape of the chunks of a Zarr store."),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
         Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
-             "for Perfetto or chrome://tracing, and print a summary on stderr."),
+             "for Perfetto or chrome://tracing, or draw it (.png, .svg, .pdf), and print a summary on stderr."),
+        Flag(["--performance-report"], group=OUTPUT, metavar="FILE", help="Write Dask's report of the run, an HTML "
+             "file with its task stream and profiles."),
+        Flag(["--log-format"], group=OUTPUT, type=click.Choice(FORMATS), default="text", shown="text", help="What "
+             "stderr has: lines for people, or a JSON object a line, with the progress every ten seconds."),
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr, and print the "
              "verdict in one line instead of the panel."),
         Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing, and say what the run would need: chunks, "

@@ -39,3 +39,21 @@ def warm_up() -> None:
 
         warm_up()
         cupy.cuda.Device().synchronize()  # waits for the context
+
+
+def warm_up_gpus(client: Any, where: str) -> None:
+    """Warm up all GPUs; one that fails is found by its first tasks, and left out, unless all fail."""
+    from pipeline.cluster.client import CALL_SECONDS
+    from pipeline.cluster.cuda_errors import lost_context, out_of_memory
+    from pipeline.errors import PipelineError
+
+    try:
+        results = client.run(warm_up, on_error="return").values()
+    except TimeoutError:
+        raise PipelineError(f"{where}: expected every GPU to start within {CALL_SECONDS} s; nvidia-smi may tell which "
+                            "one hangs; leave it out with --gpus") from None  # fmt: skip
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if errors and len(errors) == len(results):
+        reason = out_of_memory(errors[0]) or lost_context(errors[0])
+        text = reason or f"{type(errors[0]).__name__}: {errors[0]}".partition("\n")[0]
+        raise PipelineError(f"{where}: expected a GPU that computes, but {text}") from errors[0]

@@ -1,4 +1,4 @@
-"""Dask's dashboard: on loopback only, and nothing else of Dask's HTTP servers."""
+"""Dask's dashboard, with our own page: on loopback only, and nothing else of Dask's HTTP servers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def routes(dashboard: str | None) -> Iterator[None]:
     import dask
 
     pages = [f"distributed.http.{name}" for name in ("scheduler.prometheus", "scheduler.info", "health", "statics")]
-    served = {"scheduler": pages if dashboard else [], "worker": []}
+    served = {"scheduler": [*pages, "pipeline.cluster.page"] if dashboard else [], "worker": []}
     with dask.config.set({f"distributed.{server}.http.routes": served[server] for server in served}):
         yield

@@ -13,7 +13,7 @@ from socket import getaddrinfo
 from time import monotonic, sleep
 from typing import Any
 
-from pipeline.cluster.client import CALL_SECONDS
+from pipeline.cluster.client import CALL_SECONDS, LimitedClient
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import find_devices
@@ -43,11 +43,27 @@ def existing_workers(
 
 
 @contextmanager
+def workers_of_client(client: Any, device: str) -> Iterator[Workers]:
+    """Workers of the cluster that a caller's own `distributed.Client` is connected to.
+
+    The run connects to the same scheduler, since calls of the caller's client may wait for ever. Errors as of
+    `existing_workers`.
+    """
+    address = client.scheduler.address
+    try:
+        own = LimitedClient(address, timeout=ANSWER_SECONDS, set_as_default=False, security=client.security)
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or "none"
+        raise PipelineError(f"client of {address}: expected an answer of its scheduler within {ANSWER_SECONDS} s, got "
+                            f"{reason}; is it running?") from None  # fmt: skip
+    with own:
+        yield _inspect(own, address, device)
+
+
+@contextmanager
 def _connect(
     scheduler: str | None, scheduler_file: str | None, seconds: float, files: Mapping[str, str | None]
 ) -> Iterator[Any]:
-    from pipeline.cluster.client import LimitedClient
-
     name = str(scheduler or scheduler_file)
     address = scheduler or _address_in(str(scheduler_file))
     security = _security(files)

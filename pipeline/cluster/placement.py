@@ -12,8 +12,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from pipeline.cluster.choice import Load, best_number, reason
-from pipeline.cluster.cuda_errors import lost_context, out_of_memory
-from pipeline.cluster.cuda_preload import make_context, warm_up
+from pipeline.cluster.cuda_preload import make_context, warm_up_gpus
 from pipeline.cluster.dashboard import loopback, routes
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
@@ -41,6 +40,8 @@ class Placement:
         ``"auto"``, ``"gpu"`` or ``"cpu"``.
     scheduler, scheduler_file
         An existing cluster, by address or by the file that its scheduler wrote.
+    client
+        Or that of a `distributed.Client`.
     dashboard_address
         Where to serve the dashboard, e.g. ``":8787"``; None serves none. Always on 127.0.0.1.
     tls_ca_file, tls_cert, tls_key
@@ -58,6 +59,7 @@ class Placement:
     device: str = "auto"
     scheduler: str | None = None
     scheduler_file: str | None = None
+    client: Any = None
     dashboard_address: str | None = None
     tls_ca_file: str | None = None
     tls_cert: str | None = None
@@ -80,9 +82,14 @@ class Placement:
         object.__setattr__(self, "gpus", as_text(self.gpus))
         if self.device == "cpu":
             raise UsageError(f"--gpus: expected none with --device cpu, got {self.gpus}; leave one of them out")
-        if self.scheduler or self.scheduler_file:
+        if self.existing:
             raise UsageError(f"--gpus: expected none for an existing cluster, whose workers have their GPUs, got "
                              f"{self.gpus}; leave it out, and start workers on the GPUs you want")  # fmt: skip
+
+    @property
+    def existing(self) -> bool:
+        """Whether it is a cluster that others have started."""
+        return bool(self.scheduler or self.scheduler_file) or self.client is not None
 
 
 class Chosen(NamedTuple):
@@ -146,9 +153,13 @@ def open_workers(
     PipelineError
         If processes do not start, or an existing cluster does not answer in time.
     """
-    if placement.scheduler or placement.scheduler_file:
-        from pipeline.cluster.existing import existing_workers
+    if placement.existing:
+        from pipeline.cluster.existing import existing_workers, workers_of_client
 
+        if placement.client is not None:
+            with workers_of_client(placement.client, placement.device) as workers:
+                yield workers
+            return
         files = {name: getattr(placement, name) for name in ("tls_ca_file", "tls_cert", "tls_key")}
         with existing_workers(placement.scheduler, placement.scheduler_file, placement.device, files) as workers:
             yield workers
@@ -163,7 +174,8 @@ def open_workers(
         opened = _in_this_process(placement, device)
     alone = placement.own_process and not chosen.processes and len(chosen.usable) > 1
     with only_visible(chosen.gpus[0]) if alone else nullcontext(), opened as workers:
-        yield replace(workers, gpus=_described(placement, chosen))
+        names = {gpu.uuid: f"GPU {gpu.index}" for gpu in chosen.gpus if not gpu.uuid.startswith("MIG-")}
+        yield replace(workers, gpus=_described(placement, chosen), names=names)
 
 
 def _described(placement: Placement, chosen: Chosen) -> str:
@@ -267,7 +279,7 @@ def _processes_of(
 def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
     if device == "gpu":
-        _warm_up_gpus(client, where)
+        warm_up_gpus(client, where)
     until = monotonic() + ANSWER_SECONDS
     while not (workers := known_workers(client, where).values()) and monotonic() < until:
         sleep(LOOK_SECONDS)  # all of them may have been killed, and be starting again
@@ -276,22 +288,7 @@ def _workers(client: Any, device: str, where: str, dashboard: str | None, watch:
     threads = sum(worker["nthreads"] for worker in workers)
     # For an inproc:// scheduler Dask reports the address of a network interface, but it is bound to 127.0.0.1.
     link = re.sub(r"//.*:", "//127.0.0.1:", client.dashboard_link) if dashboard else None
+    page = f"{link.removesuffix('status')}baru" if link else None
     if device == "gpu":
-        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, watch)
-    return Workers(client, device, threads, threads, None, {}, where, link, watch)
-
-
-def _warm_up_gpus(client: Any, where: str) -> None:
-    """Warm up all GPUs; one that fails is found by its first tasks, and left out, unless all fail."""
-    from pipeline.cluster.client import CALL_SECONDS
-
-    try:
-        results = client.run(warm_up, on_error="return").values()
-    except TimeoutError:
-        raise PipelineError(f"{where}: expected every GPU to start within {CALL_SECONDS} s; nvidia-smi may tell which "
-                            "one hangs; leave it out with --gpus") from None  # fmt: skip
-    errors = [result for result in results if isinstance(result, BaseException)]
-    if errors and len(errors) == len(results):
-        reason = out_of_memory(errors[0]) or lost_context(errors[0])
-        text = reason or f"{type(errors[0]).__name__}: {errors[0]}".partition("\n")[0]
-        raise PipelineError(f"{where}: expected a GPU that computes, but {text}") from errors[0]
+        return Workers(client, device, len(workers), threads, None, {"GPU": 1.0}, where, link, watch, page=page)
+    return Workers(client, device, threads, threads, None, {}, where, link, watch, page=page)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -40,6 +40,10 @@ class Workers:
         PipelineError if the run cannot go on.
     gpus
         One line for the report: which GPUs take part, and why; empty on a CPU, or if another scheduler has them.
+    names
+        Short names of its GPUs for people, by UUID, if they are on this machine.
+    page
+        Address of our own page beside the dashboard, if it is certainly served.
     """
 
     client: Any
@@ -52,6 +56,8 @@ class Workers:
     dashboard: str | None
     watch: Callable[[float], None] = _unwatched
     gpus: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    page: str | None = None
 
     def left(self) -> int:
         """Number of workers that can compute a chunk now."""

@@ -38,13 +38,14 @@ from pipeline.storage.sources import Source
 from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec
+from workflows.shown import Shown
 
 # Multiplications that are worth a process for their checks: it takes 0.2 s to start, while a GPU's worker starts.
 APART = 2**33
 
 
 @dataclass(frozen=True)
-class ArrayResult:
+class ArrayResult(Shown):
     """The array that a job wrote.
 
     Attributes
@@ -57,6 +58,15 @@ class ArrayResult:
         How it was computed, by name.
     verification
         What was checked, set by `pipeline.run`.
+
+    Examples
+    --------
+    >>> import numpy, pipeline, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     numpy.save(f"{folder}/a.npy", numpy.arange(6).reshape(2, 3))
+    ...     result = pipeline.run("transpose", f"{folder}/a.npy", output=f"{folder}/t.npy")
+    ...     result.array.tolist()
+    [[0, 3], [1, 4], [2, 5]]
     """
 
     path: str

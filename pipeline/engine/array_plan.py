@@ -14,7 +14,7 @@ from pipeline.engine.pickle_once import PickledOnce
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.output_array import OutputFile
-from pipeline.timeline import Timeline
+from pipeline.timeline import Timeline, stage_range
 from workflows.array_job import ArrayJob, Counted
 from workflows.regions import Bounds, Spec, sizes
 
@@ -71,7 +71,8 @@ def compute_region(
 
     streams = plan.workflow.streams
     blocks = read_input if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
-    elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
+    with stage_range("kernel"):
+        elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
     waited = _reading(timeline) - before
     timeline.add("kernel", began + waited, perf_counter() - began - waited, nbytes_of(plan.output.spec, region))
     return elements if isinstance(elements, Counted) else Counted(elements, {})

@@ -23,7 +23,7 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
     local = next((source for source in sources if source.local), None)
     if local is None:
         return sum(source.nbytes or 0 for source in sources)
-    if placement.scheduler or placement.scheduler_file:
+    if placement.existing:
         raise UsageError(f"--scheduler: expected sources that its workers can read, got {local.names[0]}, which only "
                          "this process can; leave the scheduler out, or write the samples to a file that the workers "
                          "can read")  # fmt: skip

@@ -1,7 +1,8 @@
 """The run loop of every job: opens workers, warms them up, runs passes over the data, and returns the outcome.
 
 Jobs differ in their `Work`. Features for all jobs have one place each: retries go into `submit.results`, which sees a
-task fail and still has its items; metrics into `outcome.Stages.add`, which gets all times. Of a journal
+task fail and still has its items; what is shown while it runs into `pipeline.progress`; times into
+`outcome.Stages.add`. Of a journal
 (`pipeline.engine.journal`) the loop knows nothing: a job's `Work` lacks what an earlier run has finished.
 """
 
@@ -142,9 +143,9 @@ class Run:
         """The workers, from `open_workers`; the time until `timed` begins counts as start-up."""
         self._began = perf_counter()
         with open_workers(self.settings.placement, nbytes, compiled, load, here) as self.workers:
-            self.settings.on_start(self.workers)
             self.stages.lanes = dict.fromkeys(COMPUTING_STAGES, self.computing) | {"verify": self.workers.threads}
-            yield self.workers
+            with self.settings.monitor.running(self.workers):
+                yield self.workers
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -175,7 +176,8 @@ class Run:
         Extra checks begin as items finish; none that may be left out begins once time is up. They have as long as
         computing: on a GPU beside it, on a CPU, which they share, after it.
         """
-        done, began, until = 0, perf_counter(), math.inf
+        began, until, monitor = perf_counter(), math.inf, self.settings.monitor
+        monitor.begin(work.total, self.stages.lanes)
         beside = self.workers.device == "gpu"
 
         def extra(needed: int) -> Extra | None:
@@ -188,17 +190,17 @@ class Run:
         name_of = partial(self._name_of, work)
         batches: Iterable[Sequence[Item] | Extra] = work.batches
         submit, most = partial(self._submit, work), 2 * self.checking(work.shared)
-        for item, computed, *checks in results(batches, submit, self.workers, name_of, extra, most):
+        for item, computed, *of_checks in results(batches, submit, self.workers, name_of, extra, most):
             if isinstance(item, Extra):
-                for checked in item.finish(computed):
-                    self.stages.add(*checked)
+                for number, worker, device, timeline in item.finish(computed):
+                    self.stages.add(number, worker, device, timeline)
+                    monitor.checked(worker, timeline)
                 continue
             try:
-                for number, nbytes, result, references in work.finish(item, computed, checks):
-                    timelines = [result.timeline, *(reference.timeline for reference in references)]
-                    self.stages.add(number, result.worker, result.device, *timelines)
-                    done += nbytes
-                    self.settings.progress(done, work.total)
+                for number, nbytes, result, references in work.finish(item, computed, of_checks):
+                    checks = [reference.timeline for reference in references]
+                    self.stages.add(number, result.worker, result.device, result.timeline, *checks)
+                    monitor.finished(nbytes, result, checks)
             except PipelineError:
                 raise
             except Exception as error:  # what a worker sent is not what it should be

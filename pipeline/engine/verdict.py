@@ -34,6 +34,13 @@ class Verdict:
         device than before.
     rounding
         How far elements may be off that are not the same bits everywhere, in words; None if they are.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> verdict = pipeline.run("reduce", numpy.arange(1000), op="sum").verification
+    >>> verdict.mode, verdict.samples, verdict.checked
+    ('auto', 1000, 1000)
     """
 
     mode: str

@@ -24,7 +24,7 @@ from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, RemotePiece
-from pipeline.timeline import Timeline
+from pipeline.timeline import Timeline, stage_range
 
 if TYPE_CHECKING:
     from pipeline.gpu.batches import Batch
@@ -140,7 +140,7 @@ def _ahead(
             if number < SLOTS - 1:
                 continue
             arriving, samples = in_flight.popleft()
-            with _range("read+copy"):
+            with stage_range("read+copy"):
                 stored = arriving.result()
             now = perf_counter()
             timeline.add("read+copy", before, now - before, stored.nbytes)
@@ -159,7 +159,7 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
     for samples in read_blocks(chunk, Timeline()):
         for start in range(0, len(samples), step):
             part = np.ascontiguousarray(samples[start : start + step])
-            with _range("read+copy"):
+            with stage_range("read+copy"):
                 block = slots[0][: part.nbytes]
                 block.set(part.view(np.uint8))
             now = perf_counter()
@@ -175,7 +175,7 @@ def _computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Tim
     began, ended = events
     now = perf_counter()
     began.record()
-    with _range("kernel"):
+    with stage_range("kernel"):
         block = samples()
         yield block
     ended.record()
@@ -209,18 +209,6 @@ def _lane(nbytes: int) -> Iterator[list[Any]]:
             yield slots
     finally:
         lanes.put((stream, slots))
-
-
-@contextmanager
-def _range(name: str) -> Iterator[None]:
-    """Name a range for Nsight Systems."""
-    from cupy.cuda import nvtx
-
-    nvtx.RangePush(name)
-    try:
-        yield
-    finally:
-        nvtx.RangePop()
 
 
 def block_bytes_within(limit: int) -> int:

@@ -31,6 +31,7 @@ WHERE = {NUMPY: "cpu", CUPY: "gpu"}  # what computes an array, by its kind
 OF_FILES = {
     "scheduler": "the array is computed where it lies",
     "scheduler_file": "the array is computed where it lies",
+    "client": "NumPy and CuPy arrays are computed where they lie, dask arrays on the active client",
     "gpus": "the array is computed where it lies",
     "device_memory_limit": "the array is in memory already",
     "memory_limit": "the array is in memory already",

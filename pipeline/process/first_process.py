@@ -16,6 +16,7 @@ from time import monotonic
 
 from pipeline.process.beat import Looker, standstill
 from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
+from pipeline.process.log_lines import rendered
 
 AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal to a process and to its group
 EXIT_SECONDS = 10  # from the last output to the end of the process
@@ -171,7 +172,7 @@ class FirstProcess:
     def _say(self, line: str) -> None:
         lines = [line, self._advice] if self._advice else [line]
         with suppress(OSError):
-            os.write(2, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+            os.write(2, "".join(f"{rendered(line)}\n" for line in lines).encode(errors="surrogateescape"))
 
     def _clean_up(self) -> None:
         """End every process that was started, and remove the scratch folders."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NoReturn, TextIO
 
 from pipeline.errors import PipelineError, PipelineWarning, unexpected
-from pipeline.process import supervisor
+from pipeline.process import log_lines, supervisor
 from pipeline.process.signals import Stopped, ignore
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -28,6 +28,7 @@ def say(*lines: str) -> None:
     """Print lines on stderr, if there is anybody to read them."""
     if sys.stderr is not None:
         lines = tuple(line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]} …" for line in lines)
+        lines = tuple(map(log_lines.rendered, lines))
         with suppress(OSError, ValueError):
             print(*(_shown(line, sys.stderr) for line in lines), sep="\n", file=sys.stderr, flush=True)
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from pipeline.process.exit_status import STATUS
+from pipeline.process.log_lines import rendered
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -67,7 +68,7 @@ def _lead(child: int, pipe: int, signals: set[signal.Signals]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         os._exit(FirstProcess(child, pipe, signals | {signal.SIGALRM}).run())
     except BaseException as error:
-        text = f"error: the command's first process failed: {type(error).__name__}: {error}\n"
+        text = rendered(f"error: the command's first process failed: {type(error).__name__}: {error}") + "\n"
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         with suppress(OSError):

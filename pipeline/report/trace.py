@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
+from pipeline.report.pictures import timeline
 from pipeline.timeline import Traced
+from workflows.pictures import SUFFIXES
 
 
 def to_perfetto(traces: list[Traced]) -> dict[str, Any]:
@@ -45,6 +48,8 @@ def to_table(traces: list[Traced]) -> list[str]:
     return lines
 
 
-def render_trace(traces: list[Traced]) -> bytes:
-    """A Chrome trace as the content of a file."""
+def render_trace(traces: list[Traced], path: str = "") -> bytes:
+    """The content of a file of this name: a picture if its suffix says so, else a Chrome trace."""
+    if path.endswith(SUFFIXES):
+        return timeline(traces, os.path.splitext(path)[1])
     return json.dumps(to_perfetto(traces)).encode() + b"\n"

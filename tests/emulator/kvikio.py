@@ -90,7 +90,6 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = HostWriter(HostDriver(), 3, 64)
     monkeypatch.setattr(array_gpu, "writer", lambda threads, part_bytes: writer)
     monkeypatch.setattr(blocks, "_ready", {})
-    monkeypatch.setattr(blocks, "_range", lambda name: nullcontext())
     monkeypatch.setattr(
         DeviceArray, "set", lambda self, block, stream=None: self.__setitem__(..., block), raising=False
     )

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pipeline.cluster.cuda_preload
 import pipeline.cluster.placement
 import pipeline.engine.aggregate_beside
 import pipeline.engine.aggregate_reference
@@ -107,7 +108,7 @@ def test_references_run_beside_computing(path: str, monkeypatch: pytest.MonkeyPa
         return pipeline.storage.blocks.read_blocks(chunk, timeline)
 
     monkeypatch.setattr(pipeline.cluster.placement, "cores", lambda: 8)
-    monkeypatch.setattr(pipeline.cluster.placement, "warm_up", lambda: None)
+    monkeypatch.setattr(pipeline.cluster.cuda_preload, "warm_up", lambda: None)
     monkeypatch.setattr(Run, "on_gpus", lambda *_: None)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_blocks", blocks)
     monkeypatch.setattr(pipeline.engine.aggregate_task, "device_name", lambda device: device)

@@ -33,17 +33,17 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 
 # Allowed imports besides the standard library: common ones, then those of each package.
 THIRD_PARTY = {
-    "kernels": {"numpy", "cupy", "cuda"}, "workflows": {"numpy"},  # cuda: NVRTC's bindings
+    "kernels": {"numpy", "cupy", "cuda"}, "workflows": {"numpy", "matplotlib"},  # cuda: NVRTC's bindings
     "pipeline": {"numpy", "cupy", "dask", "dask_cuda", "distributed", "tornado", "kvikio", "pynvml", "click", "rich",
                  "cuda", "matplotlib", "h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile",
-                 "nvidia", "obstore", "psutil", "soundfile", "uhi"},
+                 "nvidia", "obstore", "prometheus_client", "psutil", "soundfile", "uhi"},
 }  # fmt: skip
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
-    {"baru", "dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"doctor", "estimate"}, {"pipeline"},
+    {"baru", "dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"doctor", "estimate"}, {"pipeline"}, {"submitted"},
     {"api", "compare", "report"}, {"by_kernel", "arguments"}, {"in_memory"}, {"rows"}, {"engine"}, {"settings"},
-    {"cluster"}, {"gpu"}, {"storage"}, {"timeline"}, {"process"}, {"threads", "errors", "packages"},
+    {"cluster"}, {"gpu"}, {"storage"}, {"progress"}, {"timeline"}, {"process"}, {"threads", "errors", "packages"},
 )  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Modules of `kernels` that `pipeline` imports: compiling, memory, the studies' measurements, and reading arrays in

@@ -39,6 +39,19 @@ def test_tool_is_content(command: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_types_of_results(tmp_path: Path) -> None:
+    """A user's type checker knows what a job returns, unless rows or conditions change that."""
+    lines = ["import pipeline", 'reveal_type(pipeline.run("histogram", "a"))',
+             'reveal_type(pipeline.run("histogram", "a", segment=5))',
+             'reveal_type(pipeline.run("map", "a", output="b"))',
+             'reveal_type(pipeline.submit("reduce", "a").result(5))']  # fmt: skip
+    (tmp_path / "user.py").write_text("\n".join(lines))
+    words = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "user.py")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    types = [line.split('"')[1].rpartition(".")[2] for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert types == ["HistogramResult", "Any", "ArrayResult", "ReduceResult"], done.stdout
+
+
 def test_tools_are_told_what_to_check() -> None:
     assert PROJECT["tool"]["mypy"]["strict"] is True
     assert set(PROJECT["tool"]["mypy"]["packages"]) == set(PACKAGES)

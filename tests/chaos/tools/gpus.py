@@ -71,14 +71,14 @@ prepared = pipeline.__main__.prepare
 def prepare_to_wait():
     prepared()
     from pipeline.cluster import placement
-    warm_up = placement._warm_up_gpus
+    warm_up = placement.warm_up_gpus
     def warm_up_and_wait(*arguments):
         warm_up(*arguments)
         mark("contexts")
         until = time.monotonic() + 40
         while not os.path.exists(os.path.join(MARKS, "taken")) and time.monotonic() < until:
             time.sleep(0.01)
-    placement._warm_up_gpus = warm_up_and_wait
+    placement.warm_up_gpus = warm_up_and_wait
 pipeline.__main__.prepare = prepare_to_wait
 """
 

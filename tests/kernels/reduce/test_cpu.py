@@ -23,7 +23,8 @@ from kernels.reduce.exact_sum import quotient, square_root
 from kernels.reduce.partial import EXTREMES, NAN, PARTS, SQUARES, SUM
 from kernels.reduce.reference import reduce_reference
 from tests.cases.reduce import CASES, DTYPES, FINITE, FLOATS, case, generator
-from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions, ReduceResult
+from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
+from workflows.reduce_result import ReduceResult
 
 ALL = SUM | SQUARES | EXTREMES
 EVERYTHING = ",".join(OPERATIONS)

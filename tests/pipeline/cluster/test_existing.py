@@ -17,6 +17,7 @@ import pipeline.engine.aggregate
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
+from tests.cases.monitors import Told
 from tests.pipeline.cluster.dask_processes import WORKER, address_in, counted, scheduler, started, text_of, worker
 
 
@@ -55,14 +56,15 @@ def test_two_workers(path: str, cluster: str, capfd: pytest.CaptureFixture[str])
 
 
 def test_worker_that_dies_is_done_without(path: str, cluster: str, second: subprocess.Popen[bytes]) -> None:
-    outcome = counted(path, Placement(scheduler_file=cluster), on_start=lambda _: second.kill())
+    outcome = counted(path, Placement(scheduler_file=cluster), monitor=Told(on_start=lambda _: second.kill()))
     assert text_of(outcome) == text_of(counted(path, Placement(device="cpu")))
 
 
 def test_other_clients_and_their_default_are_left_alone(path: str, cluster: str) -> None:
     with Client(scheduler_file=cluster) as other:
         kept, current = other.submit(sum, [1, 2]), []
-        counted(path, Placement(scheduler_file=cluster), on_start=lambda _: current.append(Client.current()))
+        counted(path, Placement(scheduler_file=cluster),
+                monitor=Told(on_start=lambda _: current.append(Client.current())))  # fmt: skip
         assert current == [other]
         assert kept.result() == 3
 
@@ -88,7 +90,8 @@ def test_scheduler_that_dies_ends_the_run(path: str, tmp_path: Path, capfd: pyte
         started("worker", *WORKER, "--scheduler-file", file),
         pytest.raises(PipelineError, match=r"^histogram: chunk \d+ .* failed: (Future\w+|CommClosed)Error: ") as caught,
     ):
-        counted(path, Placement(scheduler_file=file), progress=lambda done, total: process.kill())
+        counted(path, Placement(scheduler_file=file),
+                    monitor=Told(lambda done, total: process.kill()))  # fmt: skip
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
 

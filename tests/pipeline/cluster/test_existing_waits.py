@@ -11,6 +11,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.engine.run_loop import Run
 from pipeline.errors import PipelineError
 from pipeline.settings import Settings
+from tests.cases.monitors import Told
 from tests.pipeline.cluster.dask_processes import WORKER, counted, scheduler, started
 
 
@@ -20,7 +21,7 @@ def test_workers_that_all_die_end_the_run(path: str, tmp_path: Path, moment: str
     """Before the first result; and after some have finished, whose data are gone with their worker."""
     with scheduler(tmp_path) as (file, _), started("worker", *WORKER, "--scheduler-file", file) as only:
         with pytest.raises(PipelineError, match=r"expected a worker to come back within 1 s, got none") as caught:
-            counted(path, Placement(scheduler_file=file), **{moment: lambda *_: only.kill()})
+            counted(path, Placement(scheduler_file=file), monitor=Told(**{moment: lambda *_: only.kill()}))
         assert "\n" not in str(caught.value)
 
 
@@ -30,7 +31,8 @@ def test_scheduler_that_freezes_ends_the_run(path: str, tmp_path: Path, moment: 
     """Tasks can be submitted to it, but it answers nothing."""
     with scheduler(tmp_path) as (file, process), started("worker", *WORKER, "--scheduler-file", file):
         with pytest.raises(PipelineError, match=r"expected an answer of the scheduler within 1 s, got ") as caught:
-            counted(path, Placement(scheduler_file=file), **{moment: lambda *_: process.send_signal(signal.SIGSTOP)})
+            frozen = Told(**{moment: lambda *_: process.send_signal(signal.SIGSTOP)})
+            counted(path, Placement(scheduler_file=file), monitor=frozen)
         assert "\n" not in str(caught.value)
 
 

@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client
 
+import pipeline.cluster.cuda_preload
 import pipeline.cluster.placement
 import pipeline.threads
 from pipeline.cli.main import cli
@@ -94,7 +95,8 @@ def test_dashboard_address_is_printed(tmp_path: Path) -> None:
     np.arange(100, dtype=np.int32).tofile(tmp_path / "samples.bin")
     arguments = ["histogram", str(tmp_path / "samples.bin"), "--device", "cpu", "-q", "--dashboard-address"]
     result = CliRunner().invoke(cli, [*arguments, ":0"])
-    assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status\n", result.stderr)
+    pages = re.fullmatch(r"dashboard: (http://127\.0\.0\.1:\d+/)status\nthis run: (.*)baru\n", result.stderr)
+    assert pages and pages[1] == pages[2]
     assert result.exit_code == 0
 
 
@@ -215,7 +217,7 @@ def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_gpu_computes_one_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: Devices((GPU,), "1", "1", None))
-    monkeypatch.setattr(pipeline.cluster.placement, "warm_up", lambda: None)  # there is no CUDA to warm up
+    monkeypatch.setattr(pipeline.cluster.cuda_preload, "warm_up", lambda: None)  # there is no CUDA to warm up
     with open_workers(Placement(), 0) as workers:
         assert (workers.device, workers.resources, workers.computing) == ("gpu", {"GPU": 1.0}, 1)
         assert workers.description.endswith("threads, 1 GPU")

@@ -23,6 +23,7 @@ from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError
+from tests.cases.monitors import Told
 from tests.pipeline.cluster.local_processes import counted, in_this_process, processes, text_of
 
 pytestmark = pytest.mark.usefixtures("local_directory")
@@ -77,7 +78,7 @@ def test_several_processes(
             address = f"http://127.0.0.1:{worker['services']['dashboard']}/health"
             statuses[address] = http_status(address)
 
-    outcome = counted(path, on_start=announce, placement=placement)
+    outcome = counted(path, monitor=Told(on_start=announce), placement=placement)
     assert outcome.where == "2 processes on this machine"
     assert text_of(outcome) == in_this_process(path)
     assert list(statuses.values()) == [404] * 5  # Dask's web servers run, and serve nothing
@@ -117,7 +118,7 @@ def test_one_process_per_gpu(
         pages = ("status", "statics/css/base.css", "json/identity.json", "proxy/1/127.0.0.1/")
         statuses.update({page: http_status(base + page) for page in pages})
 
-    outcome = counted(path, on_start=announce, placement=replace(placement, dashboard_address=dashboard))
+    outcome = counted(path, monitor=Told(on_start=announce), placement=replace(placement, dashboard_address=dashboard))
     # The dashboard has its stylesheets, and no more than it needs.
     assert list(statuses.values()) == ([200, 200, 404, 404] if dashboard else [404] * 4)
     assert capfd.readouterr() == ("", "")

@@ -34,6 +34,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.settings import Settings
 from pipeline.storage.sources import DTYPES, open_source
 from tests.cases.aggregation_checks import unchecked
+from tests.cases.monitors import Told
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 ON_CPU = Placement(device="cpu")
@@ -198,8 +199,7 @@ def test_impossible_modes_and_chunks_are_refused(path: str) -> None:
 def test_progress_and_announcement(path: str) -> None:
     steps: list[tuple[int, int]] = []
     announced: list[Workers] = []
-    counted(path, chunk_bytes=40000, progress=lambda done, total: steps.append((done, total)),
-            on_start=announced.append)  # fmt: skip
+    counted(path, chunk_bytes=40000, monitor=Told(lambda done, total: steps.append((done, total)), announced.append))
     assert [total for _, total in steps] == [4 * 30011] * 4
     assert sorted(done for done, _ in steps) == [done for done, _ in steps]
     assert steps[-1][0] == 4 * 30011
@@ -267,7 +267,7 @@ def nothing_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def test_nothing_is_left_behind(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     with nothing_left(tmp_path, monkeypatch):
-        counted(path, on_start=lambda _: seen.extend(glob.glob(f"{tmp_path}/baru-*")))
+        counted(path, monitor=Told(on_start=lambda _: seen.extend(glob.glob(f"{tmp_path}/baru-*"))))
     assert len(seen) == 1  # there was something to leave behind
 
 
@@ -279,10 +279,10 @@ def test_nothing_is_left_behind_by_an_interrupted_run(
         raise error
 
     with nothing_left(tmp_path, monkeypatch), pytest.raises(error if isinstance(error, type) else type(error)):
-        counted(path, chunk_bytes=1000, progress=interrupt)
+        counted(path, chunk_bytes=1000, monitor=Told(interrupt))
 
 
 def test_run_ends_when_no_worker_comes_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.engine.submit, "ANSWER_SECONDS", 0.5)
     with pytest.raises(PipelineError, match=r"this process, .*: expected a worker to come back within 0.5 s, got none"):
-        counted(path, on_start=lambda workers: workers.client.cluster.scale(0))
+        counted(path, monitor=Told(on_start=lambda workers: workers.client.cluster.scale(0)))

@@ -26,6 +26,7 @@ from tests.cases.array import SCALED, check, left, scaled
 from tests.cases.array import array as array
 from tests.cases.array import source as source
 from tests.cases.array import workers as workers
+from tests.cases.monitors import Told
 from workflows.array_job import Checked
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
@@ -89,7 +90,7 @@ def test_arrays_of_no_or_one_element(tmp_path: Path, shape: tuple[int, ...], nam
     np.save(tmp_path / "in.npy", np.full(shape, 7, ">i4"))
     steps: list[tuple[int, int]] = []
     source = open_source((str(tmp_path / "in.npy"),), samples=False)
-    outcome = scaled(source, name=name, progress=lambda *step: steps.append(step))
+    outcome = scaled(source, name=name, monitor=Told(lambda *step: steps.append(step)))
     got, size = outcome.result.array, int(np.prod(shape))
     assert (got.shape, got.dtype, got.tolist()) == (shape, np.int32, np.full(shape, 21).tolist())
     assert (outcome.verdict.samples, outcome.verdict.checked, outcome.verdict.chunks) == (size, size, size)
@@ -195,7 +196,7 @@ def test_trace_has_every_stage_of_every_region(source: Source) -> None:
 def test_progress_is_monotone_and_complete(source: Source) -> None:
     steps: list[tuple[int, int]] = []
     announced: list[Workers] = []
-    scaled(source, progress=lambda *step: steps.append(step), on_start=announced.append)
+    scaled(source, monitor=Told(lambda *step: steps.append(step), announced.append))
     assert [total for _, total in steps] == [83 * 31 * 8] * 9
     done = [0, *(done for done, _ in steps)]
     assert all(a < b for a, b in pairwise(done)) and done[-1] == 83 * 31 * 8

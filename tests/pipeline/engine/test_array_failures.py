@@ -19,6 +19,7 @@ from tests.cases.array import SCALED, Factor, compute, left, scaled
 from tests.cases.array import array as array
 from tests.cases.array import source as source
 from tests.cases.array import workers as workers
+from tests.cases.monitors import Told
 from workflows.regions import Bounds, Spec
 
 pytestmark = pytest.mark.usefixtures("shared")
@@ -79,7 +80,7 @@ def test_interrupted_run_leaves_nothing(source: Source, tmp_path: Path, error: t
         raise error
 
     with pytest.raises(error):
-        scaled(source, progress=interrupt)
+        scaled(source, monitor=Told(interrupt))
     assert left(tmp_path) == []
 
 

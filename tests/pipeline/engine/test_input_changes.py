@@ -17,6 +17,7 @@ from pipeline.engine.array import run_array
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
+from tests.cases.monitors import Told
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.transpose import TRANSPOSE
 
@@ -63,7 +64,7 @@ def at_the_end(path: Path, change: Callable[[Path], object]) -> Settings:
         if done == total:
             change(path)
 
-    return Settings(ON_CPU, "off", progress=progress)
+    return Settings(ON_CPU, "off", monitor=Told(progress))
 
 
 @pytest.mark.parametrize(("change", "text"), CHANGES)

@@ -26,6 +26,7 @@ from pipeline.settings import Settings
 from pipeline.storage.chunks import plan
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import unchecked
+from tests.cases.monitors import Told
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 CHUNK = 400  # bytes: 100 samples
@@ -102,7 +103,8 @@ def test_tasks_of_several_chunks_are_checked_chunk_by_chunk(
 def test_progress_trace_and_stages_are_those_of_chunks(path: str, submitted: Counter[str]) -> None:
     steps: list[int] = []
     source, options = open_source((path,)), HistogramOptions()
-    settings = Settings(verify="full", chunk_bytes=CHUNK, traced=True, progress=lambda done, _: steps.append(done))
+    settings = Settings(verify="full", chunk_bytes=CHUNK, traced=True,
+                        monitor=Told(lambda done, _: steps.append(done)))  # fmt: skip
     stages = run(HISTOGRAM, options, source, settings).stages
     assert submitted["compute_chunks"] == 7
     assert steps == [CHUNK * (number + 1) for number in range(20)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline.cli import progress
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
@@ -157,10 +155,3 @@ def test_unknown_length_is_planned_while_it_is_read(tmp_path: Path, samples: NDA
     assert (source.samples, source.nbytes, source.shape) == (None, None, None)
     together = Joined((open_source((str(written("packed", samples, tmp_path)),)), source))
     assert together.samples is None and not together.local
-
-
-def test_progress_over_an_unknown_length(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    with progress.show_progress("reduce", False) as update:
-        update(3 * 10**9, None)
-    assert re.fullmatch(r"reduce: 3\.0 GB, [\d.]+ GB/s\n", capfd.readouterr().err)
