@@ -83,7 +83,7 @@ def is_compiled(job: str) -> bool:
 def option(words: list[str], name: str) -> str | None:
     """The last value of an option, as the command line will read it, or the environment's."""
     value = os.environ.get(f"DASK_PIPELINE__{name.lstrip('-').upper().replace('-', '_')}")
-    for word, after in zip(words, [*words[1:], None], strict=True):
+    for word, after in zip(words, [*words[1:], None], strict=False):  # there may be none
         if word == name or word.startswith(f"{name}="):
             value = after if word == name else word.partition("=")[2]
     return value

@@ -7,6 +7,8 @@ from typing import Any
 
 from distributed import Client
 
+from pipeline.errors import LostAnswer
+
 CALL_SECONDS = 120  # the longest call warms up workers: CUDA contexts, kernels that are compiled
 CLOSE_SECONDS = 5
 
@@ -16,7 +18,10 @@ class LimitedClient(Client):  # type: ignore[misc]
 
     def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **keywords: Any) -> Any:
         """As `Client.sync`, with a limit in any case."""
-        return super().sync(func, *args, callback_timeout=callback_timeout or CALL_SECONDS, **keywords)
+        try:
+            return super().sync(func, *args, callback_timeout=callback_timeout or CALL_SECONDS, **keywords)
+        except UnboundLocalError:  # a coroutine was cancelled: Dask takes that for an answer, since it is no Exception
+            raise LostAnswer("Dask cancelled what was asked") from None
 
     def close(self, timeout: Any = CLOSE_SECONDS) -> Any:
         """Close this client; one whose scheduler does not answer is dropped."""

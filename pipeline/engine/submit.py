@@ -10,12 +10,13 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers
-from pipeline.errors import PipelineError, failure
+from pipeline.errors import LostAnswer, PipelineError, failure
 
 Item = TypeVar("Item")
 
 TICK_SECONDS = 0.25  # between two looks at the workers while no result comes
 ASKING_SECONDS = (0.5, 8.0)  # likewise while one is asked for: at first, and at most
+MOST_LOST = 5  # answers to a question that Dask loses
 
 
 @dataclass
@@ -131,12 +132,13 @@ def _result(future: Any, workers: Workers) -> Any:
 
     A worker that hangs keeps it, until the watch ends that worker.
     """
-    waiting, seconds = _Waiting(workers), ASKING_SECONDS[0]
+    waiting, seconds, lost = _Waiting(workers), ASKING_SECONDS[0], 0
     while True:
         try:
             return future.result(seconds)
-        except TimeoutError:
-            if future.status == "error":  # of the task
+        except TimeoutError as error:
+            lost += isinstance(error, LostAnswer)
+            if future.status in ("error", "cancelled") or lost > MOST_LOST:  # the task's, or no answer comes
                 raise
             waiting.check()
             seconds = min(2 * seconds, ASKING_SECONDS[1])

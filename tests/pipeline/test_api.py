@@ -193,9 +193,6 @@ def test_clusters_are_named_by_their_address(data: Path) -> None:
                 with pytest.raises(UsageError) as caught:
                     pipeline.run(*arguments, **options)
                 assert str(caught.value).endswith(got + text)
-        with pytest.raises(UsageError) as caught:
-            pipeline.run("histogram", data, client=client)
-        assert str(caught.value).endswith(f"got 'client'{text}")
         before = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
         here = pipeline.run("histogram", data, device="cpu")
         assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter) == before
@@ -205,7 +202,7 @@ def test_clusters_are_named_by_their_address(data: Path) -> None:
 
 
 def test_public_names() -> None:
-    assert dir(pipeline) == ["__version__", "register", "run"]
+    assert dir(pipeline) == ["Submitted", "__version__", "register", "run", "submit"]
     assert all(hasattr(pipeline, name) for name in dir(pipeline))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import pipeline
 import pipeline.cluster.placement
-import pipeline.engine.array
+import pipeline.engine.array_request
 import pipeline.engine.run_loop
 from pipeline.cli.main import main
 from pipeline.cluster.choice import SPEEDS, Load, best_number, reason, seconds
@@ -108,7 +108,7 @@ def test_default_under_limits_of_memory_is_as_fast_as_the_fastest_recorded(
     """The jobs themselves say what there is to do; their inputs have the recorded shapes, and no content."""
     number, cores = len(recorded(name)["environment"]["gpus"]), recorded(name)["environment"]["cores"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pipeline.engine.array, "cores", lambda: cores)
+    monkeypatch.setattr(pipeline.engine.array_request, "cores", lambda: cores)
     paths = list(inputs(row["dtypes"], row["bytes"]))
     assert sum(map(os.path.getsize, paths)) == row["bytes"]
     limits = ["--device-memory-limit", str(row["limit"])]

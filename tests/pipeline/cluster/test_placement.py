@@ -27,7 +27,8 @@ from pipeline.cli.main import cli
 from pipeline.cluster.placement import Placement, _within_memory, open_workers
 from pipeline.cluster.watch import Watch
 from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.array import COPIES, _most_bytes
+from pipeline.engine.array import _most_bytes
+from pipeline.engine.array_request import COPIES
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu
 from pipeline.settings import Settings

@@ -20,7 +20,8 @@ import pipeline.engine.array_regions
 import pipeline.engine.run_loop
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
-from pipeline.engine.array import COPIES, LANES, run_array
+from pipeline.engine.array import LANES, run_array
+from pipeline.engine.array_request import COPIES
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.engine.run_loop import Run
 from pipeline.errors import UsageError, VerificationError
