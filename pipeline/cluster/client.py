@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from contextlib import suppress
 from typing import Any
 
@@ -20,7 +21,10 @@ class LimitedClient(Client):  # type: ignore[misc]
         """As `Client.sync`, with a limit in any case."""
         try:
             return super().sync(func, *args, callback_timeout=callback_timeout or CALL_SECONDS, **keywords)
-        except UnboundLocalError:  # a coroutine was cancelled: Dask takes that for an answer, since it is no Exception
+        except UnboundLocalError as error:
+            # Of Dask's `sync` itself a coroutine was cancelled: it takes that for an answer, since it is no Exception.
+            if traceback.extract_tb(error.__traceback__)[-1].name != "sync":
+                raise
             raise LostAnswer("Dask cancelled what was asked") from None
 
     def close(self, timeout: Any = CLOSE_SECONDS) -> Any:

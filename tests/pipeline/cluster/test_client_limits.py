@@ -28,6 +28,21 @@ def test_cancelled_coroutines_are_no_answers(monkeypatch: pytest.MonkeyPatch) ->
     client.__dict__.clear()
 
 
+def test_errors_of_tasks_are_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same kind, but raised elsewhere: they are what the user has to see."""
+
+    def task() -> Any:
+        if False:
+            result = 0
+        return result
+
+    monkeypatch.setattr(Client, "sync", lambda *_, **__: task())
+    client: Any = LimitedClient.__new__(LimitedClient)
+    with pytest.raises(UnboundLocalError):
+        client.sync(None)
+    client.__dict__.clear()
+
+
 @pytest.mark.parametrize(("lost", "status"), [(0, "finished"), (2, "finished"), (10**9, "finished"), (2, "cancelled")])
 def test_lost_answers_are_asked_for_again(lost: int, status: str) -> None:
     """A few times; not of a future that is cancelled."""
