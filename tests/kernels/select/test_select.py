@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -157,31 +158,25 @@ def test_devices_compile_every_operation(architecture: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
-def test_devices_read_what_they_compare(architecture: str, tmp_path: Path) -> None:
-    """NVIDIA's assembler (13.0 and 13.5) makes a constant of what `abs.f32` is compared with here, also for NaN."""
+@pytest.mark.parametrize(("dtype", "texts", "instruction"), [
+    # 13.0 and 13.5 make a constant of what `abs.f32` is compared with here, also for NaN.
+    ("float32", ("abs(x) >= 0", "abs(x) < 0", "abs(x) != -1", "-abs(x) <= 0"), "LDG"),
+    # 13.0 compares what 16 bits do not hold, if it is left to negate in 16 bits.
+    ("int16", ("-x <= 0", "0 - x <= 0", "x * -1 <= 0", "-abs(x) <= 0"), "SGXT"),
+])  # fmt: skip
+def test_mistakes_of_the_assembler(
+    architecture: str, dtype: str, texts: Sequence[str], instruction: str, tmp_path: Path
+) -> None:
+    """Machine code has the instruction that NVIDIA's assembler left out."""
     require_compiler()
-    texts, source = ("abs(x) >= 0", "abs(x) < 0", "abs(x) != -1", "-abs(x) <= 0"), tmp_path / "sizes.cu"
-    dtypes = {"x": np.dtype(np.float32), "i": np.dtype(np.int64), "c": np.dtype(np.int8), "m": np.dtype(bool)}
+    source = tmp_path / "compared.cu"
+    dtypes = {"x": np.dtype(dtype), "i": np.dtype(np.int64), "c": np.dtype(np.int8), "m": np.dtype(bool)}
     with source.open("w") as file:
         for number, text in enumerate(texts):
             file.write(condition_text(typed(parse(text, ["x"], []), dtypes), dtypes, f"keep_{number}"))
-            file.write(EVALUATE.format(number=number, x="float", c="i8"))
+            file.write(EVALUATE.format(number=number, x=STORED[dtype], c="i8"))
     for one in inspect(source, {text: f"evaluate_{number}" for number, text in enumerate(texts)}, architecture):
-        assert any(re.search(r"\bLDG\b", line) for line in one.listing), one.name
-
-
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90a"])
-def test_devices_wrap_what_they_compare(architecture: str, tmp_path: Path) -> None:
-    """NVIDIA's assembler (13.0) compares what 16 bits do not hold, if it is left to negate in 16 bits."""
-    require_compiler()
-    texts, source = ("-x <= 0", "0 - x <= 0", "x * -1 <= 0", "-abs(x) <= 0"), tmp_path / "wrapped.cu"
-    dtypes = {"x": np.dtype(np.int16), "i": np.dtype(np.int64), "c": np.dtype(np.int8), "m": np.dtype(bool)}
-    with source.open("w") as file:
-        for number, text in enumerate(texts):
-            file.write(condition_text(typed(parse(text, ["x"], []), dtypes), dtypes, f"keep_{number}"))
-            file.write(EVALUATE.format(number=number, x="i16", c="i8"))
-    for one in inspect(source, {text: f"evaluate_{number}" for number, text in enumerate(texts)}, architecture):
-        assert any(re.search(r"\bSGXT\b", line) for line in one.listing), one.name
+        assert any(re.search(rf"\b{instruction}\b", line) for line in one.listing), one.name
 
 
 def together(source: Path, instances: list[str]) -> Loaded:
