@@ -36,7 +36,7 @@ def check_client(client: Any, scheduler: Any) -> None:
         raise UsageError(f"client: expected one that is connected, got one that is {client.status}; create another")
     if client.asynchronous and client.loop.asyncio_loop is _running_loop():
         raise UsageError("client: expected a call from another thread than that of its event loop, which would wait "
-                         "for itself; `await pipeline.submit(...)` runs the job in one")  # fmt: skip
+                         "for itself; call `await pipeline.submit(...)` instead")  # fmt: skip
 
 
 def _running_loop() -> Any:

@@ -7,23 +7,63 @@ from difflib import get_close_matches
 
 
 class PipelineError(Exception):
-    """The run failed: exit status 1."""
+    """The run failed: exit status 1.
+
+    Examples
+    --------
+    >>> import numpy, pipeline
+    >>> from pipeline.errors import PipelineError
+    >>> try:
+    ...     pipeline.run("reduce", numpy.arange(3), op="product")
+    ... except PipelineError as error:
+    ...     print(error.exit_code, str(error)[:30])
+    2 reduce: --op: expected some of
+    """
 
     exit_code = 1
 
 
 class PipelineWarning(RuntimeWarning):
-    """Something failed that the result does not depend on; nothing has to be done."""
+    """Something failed that the result does not depend on; nothing has to be done.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from pipeline.errors import PipelineWarning
+    >>> warnings.simplefilter("ignore", PipelineWarning)  # in the caller's program
+    """
 
 
 class UsageError(PipelineError):
-    """The command asked for something impossible: exit status 2."""
+    """The command asked for something impossible: exit status 2.
+
+    Examples
+    --------
+    >>> import pipeline
+    >>> pipeline.run("histogramm", "data.bin")
+    Traceback (most recent call last):
+    pipeline.errors.UsageError: expected a job out of ...; did you mean 'histogram'?
+    """
 
     exit_code = 2
 
 
 class VerificationError(PipelineError):
-    """A number disagrees with its reference or breaks an invariant: exit status 3, no result is written."""
+    """A number disagrees with its reference or breaks an invariant: exit status 3, no result is written.
+
+    Examples
+    --------
+    A job whose reference counts otherwise:
+
+    >>> import dataclasses, numpy, pipeline
+    >>> from workflows import WORKFLOWS
+    >>> wrong = dataclasses.replace(WORKFLOWS["digest"], name="wrong", check=lambda options, dtype: None,
+    ...                             reference=lambda *given: WORKFLOWS["digest"].reference(*given) + 1)
+    >>> wrong = pipeline.register(wrong)
+    >>> pipeline.run("wrong", numpy.arange(5))
+    Traceback (most recent call last):
+    pipeline.errors.VerificationError: wrong: a number is wrong in ...
+    """
 
     exit_code = 3
 

@@ -190,6 +190,26 @@ class Aggregation(Generic[Options]):
         partials have to be equal.
     rounding
         (dtype, number of samples, options) -> in words, how far a result may be off that is not exact; empty if it is.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy, pipeline
+    >>> from workflows import Aggregation
+    >>> @dataclass(frozen=True)
+    ... class Limit:
+    ...     limit: int = 0
+    >>> above = pipeline.register(Aggregation(
+    ...     "above", "Count samples above a limit.", Limit,
+    ...     compute=lambda block, options: numpy.array([numpy.count_nonzero(block > options.limit)]),
+    ...     combine=numpy.add,
+    ...     finalize=lambda partial, options: {"above": int(partial[0])},
+    ...     reference=lambda block, options: numpy.array([sum(x > options.limit for x in block.tolist())]),
+    ...     invariants=(lambda partial, samples: None if 0 <= partial[0] <= samples else "expected fewer",),
+    ...     label=lambda place, options: "above",
+    ... ))
+    >>> pipeline.run("above", numpy.arange(10), limit=6)
+    {'above': 3}
     """
 
     name: str

@@ -121,6 +121,31 @@ class ArrayJob(Generic[Options]):
         says it, and the job cannot be replayed; empty if bits are the same.
     kernel
         The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy, pipeline
+    >>> from workflows import ArrayJob
+    >>> from workflows.array_job import Checked
+    >>> from workflows.regions import in_rows
+    >>> @dataclass(frozen=True)
+    ... class Nothing:
+    ...     pass
+    >>> def check(read, elements, region, specs, options, random):
+    ...     wrong = int((elements + read(0, region) != 0).sum())
+    ...     return Checked((f"{wrong} elements differ",) if wrong else (), elements.size)
+    >>> negate = pipeline.register(ArrayJob(
+    ...     "negate", "Negate an array.", Nothing,
+    ...     operands=lambda options: 1,
+    ...     outline=lambda specs, options: specs[0],
+    ...     regions=lambda specs, output, options, elements: in_rows(output, elements),
+    ...     needs=lambda region, specs, options: (region,),
+    ...     compute=lambda blocks, region, specs, options: -blocks[0],
+    ...     check=check,
+    ... ))
+    >>> pipeline.run("negate", numpy.arange(3)).array.tolist()
+    [0, -1, -2]
     """
 
     name: str

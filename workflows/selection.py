@@ -72,10 +72,11 @@ class Selection:
 
     def typed(self, dtype: np.dtype[Any]) -> Typed:
         """The condition for samples of a native dtype; ValueError if a number in it does not fit."""
-        if dtype not in self._typed:
+        known = self._typed  # another thread may replace it (functools, from Python 3.12 on)
+        if dtype not in known:
             dtypes = {name: column.dtype.newbyteorder("=") for name, column in self.columns.items()}
-            self._typed[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
-        return self._typed[dtype]
+            known[dtype] = typed(self.condition, {SAMPLE: dtype, INDEX: np.dtype(np.int64), **dtypes})
+        return known[dtype]
 
     def beside(self, indices: range, checks: bool = False) -> dict[str, NDArray[Any]]:
         """The columns in the condition at these indices, in native byte order."""

@@ -66,6 +66,24 @@ def load(source: Path, instance: str, defines: Mapping[str, int] = NO_DEFINES) -
     ------
     RuntimeError
         If the source does not compile for it.
+
+    Examples
+    --------
+    >>> import cupy, numpy
+    >>> from pathlib import Path
+    >>> from kernels import load
+    >>> source = Path("add.cu")
+    >>> size = source.write_text('''
+    ... template <typename T>
+    ... __global__ void add(T* elements, long long n, T value) {
+    ...     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    ...     if (i < n) elements[i] += value;
+    ... }
+    ... ''')
+    >>> elements = cupy.asarray(numpy.arange(5, dtype="int32"))
+    >>> load(source, "add<int>")((1,), (32,), (elements, numpy.int64(5), numpy.int32(10)))
+    >>> elements.tolist()
+    [10, 11, 12, 13, 14]
     """
     import cupy
 

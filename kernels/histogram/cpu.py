@@ -120,7 +120,7 @@ def _compiled_function(binning: Binning) -> Count | None:
     functions = cxx.library(SOURCE)
     if functions is None:
         return None
-    function, type_, types, arguments = _method(functions, binning)
+    function, type_, types, own = _method(functions, binning)
     function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, *types, *_COUNTERS)
     function.restype = None
     tables = next((number for most, number in COUNTER_TABLES if binning.slots <= most), 0)
@@ -128,6 +128,8 @@ def _compiled_function(binning: Binning) -> Count | None:
     stride = -(-binning.slots // 16) * 16 + 16
 
     def count(samples: NDArray[Any], slots: NDArray[np.int64]) -> None:
+        # `own` holds the arrays: another thread that computes a binning's tables at the same time replaces them there.
+        arguments = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in own)
         counters = np.zeros(tables * stride, np.uint32)
         where = slots.ctypes.data, len(slots), counters.ctypes.data, stride, tables
         function(type_, samples.ctypes.data, len(samples), *arguments, *where)
@@ -136,7 +138,7 @@ def _compiled_function(binning: Binning) -> Count | None:
 
 
 def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[Any, ...], tuple[Any, ...]]:
-    """A function, the number of its sample type, its own argument types and arguments; the binning owns the arrays."""
+    """A function, the number of its sample type, its own argument types, and its own arguments, which may be arrays."""
     dtype, thresholds = binning.dtype, binning.thresholds
     if binning.shift is not None and dtype.itemsize > 1:
         first = int(thresholds[0])
@@ -145,9 +147,9 @@ def _method(functions: ctypes.CDLL, binning: Binning) -> tuple[Any, int, tuple[A
         where = first % 2**64, end - 1 - first, binning.shift
         return functions.count_shifted, TYPES.index(dtype.name), shifted, where
     if dtype.itemsize <= 2:
-        return functions.count_patterns, dtype.itemsize, (ctypes.c_void_p,), (binning.slot_of_pattern.ctypes.data,)
+        return functions.count_patterns, dtype.itemsize, (ctypes.c_void_p,), (binning.slot_of_pattern,)
     type_ = TYPES.index(dtype.name)
-    search: tuple[Any, ...] = thresholds.ctypes.data, len(thresholds)
+    search: tuple[Any, ...] = thresholds, len(thresholds)
     if _fits_linear_map(functions, binning, type_):
         guessed = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double
         return functions.count_guessed, type_, guessed, (*search, *_linear_map(binning))
@@ -164,7 +166,8 @@ def _linear_map(binning: Binning) -> tuple[float, float]:
 def _fits_linear_map(functions: ctypes.CDLL, binning: Binning, type_: int) -> bool:
     """Whether the map gives every sample its slot or the one before, as it does for bins of about equal width."""
     scale, offset = _linear_map(binning)
-    if not len(binning.thresholds) or not np.isfinite([scale, offset]).all():
+    thresholds = binning.thresholds
+    if not len(thresholds) or not np.isfinite([scale, offset]).all():
         return False
     functions.holds.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double, ctypes.c_double)
-    return bool(functions.holds(type_, binning.thresholds.ctypes.data, len(binning.thresholds), scale, offset))
+    return bool(functions.holds(type_, thresholds.ctypes.data, len(thresholds), scale, offset))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,20 +13,22 @@ from pipeline.cli.asked import command_words
 from pipeline.cli.flags import Command, build_options, from_configuration
 from pipeline.cli.help import OUTPUT, Flag
 from pipeline.cli.jobs import job_command, run_again
-from pipeline.cli.outputs import Named, check_apart
+from pipeline.cli.outputs import Named, check_apart, check_draw
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError, UsageError, VerificationError, failure
 from pipeline.process.last_words import emit
 from pipeline.report.difference import between, differences
 from pipeline.report.merge import merge
+from pipeline.report.pictures import ratio
 from pipeline.report.record import identities
 from pipeline.report.result_file import check_output, write_output
 from pipeline.report.saved_file import SUFFIXES, Saved, read_result
 from pipeline.report.shown import shown
 from pipeline.storage.atomic_file import reserved
 from pipeline.storage.protocol import Source
-from workflows import WORKFLOWS
+from workflows import WORKFLOWS, pictures
 from workflows.aggregation import Aggregation
+from workflows.shown import PlottedHistogram, PlottedRows
 
 DIFFERENT = 1  # exit status of `diff`, as of cmp; errors have 2
 MOST_LINES = 3  # of differences in the message of a mismatch
@@ -49,20 +52,48 @@ def _lines(saved: Saved, as_json: bool) -> list[str]:
     return [json.dumps({"result": saved.result.to_json()} | dict(saved.record or {}))]
 
 
-def _write(path: str, saved: Saved, read: Sequence[str]) -> None:
+def _write(path: str, saved: Saved, read: Sequence[str], how: str = "counts", against: Saved | None = None) -> None:
     """Write a result in the format of a suffix, not over one that was read."""
     workflow = WORKFLOWS.get(saved.job)
     check_output(path, None, *([workflow.formats] if isinstance(workflow, Aggregation) else []))
     check_apart([Named("-o", path)], [Named("", name) for name in read])
     with reserved(path) as target:
-        write_output(target, saved.result, saved.record)
+        if against:
+            target.write(_ratio(path, saved, against, how))
+        else:
+            write_output(target, saved.result, saved.record, how)
 
 
-def _show(path: str, output: str | None, as_json: bool) -> None:
+def _ratio(path: str, saved: Saved, against: Saved, how: str) -> bytes:
+    names = saved.path, against.path
+    if os.path.basename(names[0]) != os.path.basename(names[1]):
+        names = os.path.basename(names[0]), os.path.basename(names[1])
+    try:
+        return ratio(saved.result, against.result, names, os.path.splitext(path)[1], how)
+    except ValueError as error:
+        raise UsageError(f"--against {against.path}: {str(error).removeprefix('against: ')}") from None
+
+
+def _show(path: str, output: str | None, draw: str, against: str | None, as_json: bool) -> None:
     saved = read_result(path)
+    check_draw(draw, [] if output is None else [Named("-o", output)], isinstance(saved.result, PlottedRows))
+    other = None if against is None else _other(against, saved, output)
     if output is not None:
-        _write(output, saved, [path])
+        _write(output, saved, [path] if other is None else [path, other.path], draw, other)
     emit(*_lines(saved, as_json))
+
+
+def _other(path: str, saved: Saved, output: str | None) -> Saved:
+    """The histogram that another one is drawn beside."""
+    if output is None or not output.endswith(pictures.SUFFIXES):
+        raise UsageError(f"--against {path}: expected a picture, got {output or 'none'}; name one with -o "
+                         f"({', '.join(pictures.SUFFIXES)})")  # fmt: skip
+    other = read_result(path)
+    for one in (saved, other):
+        if not isinstance(one.result, PlottedHistogram):
+            rows = " in rows" if isinstance(one.result, PlottedRows) else ""
+            raise UsageError(f"{one.path}: --against expected two histograms, got the result of a {one.job}{rows}")
+    return other
 
 
 def _merge(paths: tuple[str, ...], output: str, as_json: bool) -> None:
@@ -160,7 +191,12 @@ COMMANDS = (
     Command(
         "show", section=RESULTS, callback=_show, short_help="Show a saved result as the run printed it.",
         params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", help="Write it in another "
-                "format, a picture among them, as the suffix says."), _json_flag()],
+                "format, a picture among them, as the suffix says."),
+                Flag(["--draw"], group=OUTPUT, type=click.Choice(pictures.HOW), default="counts", shown="counts",
+                     help="What a picture of -o shows: counts; log, the same on a logarithmic scale; or cumulative, "
+                     "the share of the samples up to a value."),
+                Flag(["--against"], group=OUTPUT, metavar="RESULT", help="Draw another histogram of the same bins, "
+                     "too, and the ratio of both."), _json_flag()],
         help="Show a saved result: its numbers, what was checked, where it was computed, as the run printed it. "
              f"{READ}",
         example="counts.json -o counts.png",

@@ -25,7 +25,7 @@ class LimitedClient(Client):  # type: ignore[misc]
             # Of Dask's `sync` itself a coroutine was cancelled: it takes that for an answer, since it is no Exception.
             if traceback.extract_tb(error.__traceback__)[-1].name != "sync":
                 raise
-            raise LostAnswer("Dask cancelled what was asked") from None
+            raise LostAnswer("expected an answer of Dask, got a cancelled request; run again") from None
 
     def close(self, timeout: Any = CLOSE_SECONDS) -> Any:
         """Close this client; one whose scheduler does not answer is dropped."""

@@ -113,10 +113,11 @@ def _refuse_strangers(name: str, address: str, security: Any) -> None:
             return
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise PipelineError(f"scheduler {name}: expected a host that can be found, got {host!r} ({reason})") from None
+        raise PipelineError(f"scheduler {name}: expected a host that can be found, got {host!r} ({reason}); "
+                            "check the address") from None  # fmt: skip
     raise UsageError(f"scheduler {name}: expected a tls:// address with --tls-ca-file, --tls-cert and --tls-key (or "
-                     "distributed.comm.tls in Dask's configuration), or an address of this machine like 127.0.0.1; "
-                     "without certificates everybody who can reach it can run code as you")  # fmt: skip
+                     "distributed.comm.tls in Dask's configuration), or an address of this machine like 127.0.0.1, got "
+                     "another one; without certificates everybody who can reach it can run code as you")  # fmt: skip
 
 
 def _is_here(host: str) -> bool:

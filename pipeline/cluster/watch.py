@@ -84,9 +84,9 @@ class Watch:
             elif seen.idle > self._stall_seconds or (seen.active and seen.device in self._lost):
                 self._end(pid, seen)
         if min(waited, now - self._busy) > IDLE_SECONDS:
-            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; one may hang "
-                                "(nvidia-smi and the kernel's log may tell), or there is no memory for its threads "
-                                "(ulimit -v, -u)")  # fmt: skip
+            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; see nvidia-smi "
+                                "and the kernel's log for one that hangs, or raise the limits that keep it from "
+                                "starting threads (ulimit -v, -u)")  # fmt: skip
 
     def _end(self, pid: int, seen: Seen) -> None:
         """Kill a process that hangs; in its own process, end the run."""

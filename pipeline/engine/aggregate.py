@@ -278,6 +278,7 @@ def _one_pass(
 
     loop.complete(Work(tasks, left, pass_.label, compute, check, finish, extra=extra, shared=True))
     if isinstance(planned, tuple) and samples != (expected := sum(chunk.samples for chunk in planned)):
-        raise VerificationError(f"{pass_.name}: expected {expected} samples, got {samples}; nothing was written")
+        raise VerificationError(f"{pass_.name}: expected {expected} samples, got {samples}; nothing was written; "
+                                "report this")  # fmt: skip
     loop.stages.nbytes += (samples - before) * source.dtype.itemsize
     return _Covered(samples, checked + parts.checked, number), totals, totals.finish(source, samples)

@@ -73,7 +73,7 @@ class Totals:
             except Exception as error:  # numbers in it say where others are
                 broken = f"expected one that can be read, got {type(error).__name__}"
             if broken:
-                raise VerificationError(f"{name}: the sum of all chunks is wrong: {broken}; nothing was written")
+                raise VerificationError(f"{name}: the sum of all chunks is wrong: {broken}; {end}")
             if different:
                 raise VerificationError(f"{name}: the sum of all chunks differs between two orders of adding them up: "
                                         f"{'; '.join(different)}; {end}")  # fmt: skip

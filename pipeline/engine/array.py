@@ -166,7 +166,10 @@ def run_array(
             try:
                 with journal.kept():  # commits before anything else that a signal must not wait for
                     checked, counts = run_regions(loop, plan, regions, journal, done, batches, *ahead)
-            finally:  # the next job in these processes has a limit of its own, or none
+            finally:
+                for checks in ahead:
+                    checks.stop()
+                # The next job in these processes has a limit of its own, or none.
                 loop.on_workers(finish, plan.output.path, limit is not None)
     notes = workflow.notes(specs, options) if workflow.notes else {}
     result = ArrayResult(

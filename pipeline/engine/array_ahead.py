@@ -26,8 +26,9 @@ from pipeline.timeline import Timeline
 from workflows.array_job import Checked, Prepared, Shared
 from workflows.regions import Bounds, along, sizes
 
-# Regions that are prepared and not yet checked, at most: each takes about as much memory as its check under way.
-HELD = 2
+# Regions that are prepared and not yet checked, at most: each takes about as much memory as its check under way. Of
+# mapped files nothing is copied, so a check holds little more than its sums, and more are prepared while a GPU starts.
+HELD, HELD_OF_MAPPED = 2, 16
 READ_BYTES = 2**22  # of a region that is checked at once, that a thread reads at a time
 LEAVE_SECONDS = 5.0  # that the thread has to end in; only a read that hangs takes longer
 
@@ -102,6 +103,9 @@ class PreparedChecks(ABC):
     def close(self) -> None:
         """End what prepares, and whatever waits for it."""
 
+    def stop(self) -> None:  # noqa: B027, not all have to
+        """Nothing more is asked: begin to end, without waiting for it."""
+
     def hurry(self) -> None:  # noqa: B027, not all have to
         """Nothing is left to compute."""
 
@@ -123,7 +127,7 @@ class ChecksAhead(PreparedChecks):
         self._read: ReadRegion = mapped.region if mapped else read_region
         self._checks: dict[Bounds, Future[_Check | None]] = {}
         self._left: dict[Bounds, bool] = {}  # that nobody has begun; who takes one out does
-        self._free, self._ended = Semaphore(HELD), False
+        self._free, self._ended = Semaphore(HELD_OF_MAPPED if mapped else HELD), False
         self._most = max(1, cores() // 2)  # threads; what feeds a GPU, or computes, has the other cores
         self._thread: Thread | None = None
 

@@ -22,6 +22,9 @@ from workflows.regions import Bounds, Spec, sizes
 # Bytes of the output that are checked at once, at most: they are in memory. Each worker has its share of them. Less on
 # a CPU, which takes minutes for some of them: a journal keeps them together.
 JOINED_BYTES = {"gpu": 2**29, "cpu": 2**26}
+# Rows of tiles are joined up to this many bytes: B is measured once for all, and the last check, which nothing else
+# runs beside, is short.
+ROWS_BYTES = 2**27
 
 
 @dataclass
@@ -36,11 +39,12 @@ class Joined:
 def join(regions: Sequence[Bounds], spec: Spec, most: int) -> list[Joined]:
     """Join regions that follow one another along one of the last two axes, into ones of so many bytes at most."""
     groups = [Joined(region, [region]) for region in regions]
-    for _ in range(min(2, len(spec.shape))):  # tiles into rows of tiles, and these into several
+    # Tiles into rows of tiles, and these into several.
+    for limit in (most, min(most, ROWS_BYTES))[: len(spec.shape)]:
         kept: list[Joined] = []
         for group in groups:
             both = _union(kept[-1].bounds, group.bounds) if kept else None
-            if both is None or nbytes_of(spec, both) > most:
+            if both is None or nbytes_of(spec, both) > limit:
                 kept.append(group)
             else:
                 kept[-1].bounds = both

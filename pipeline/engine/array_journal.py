@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.cluster.worker import device_name, worker_address
+from pipeline.cluster.worker import device_name, unit_name, worker_address
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.journal import Journal, damaged
 from pipeline.engine.journal_file import Row
@@ -28,13 +28,14 @@ class RegionsDigests:
     digests: tuple[str, ...]
     worker: str
     device: str
+    unit: str
     timeline: Timeline
 
 
 def digest_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str, after: Any = None) -> RegionsDigests:
     """Task: read regions of the output from its file, once what writes them is done."""
     digests = tuple(_digest(plan, region) for region in regions)
-    return RegionsDigests(digests, worker_address(), device_name(device), Timeline())
+    return RegionsDigests(digests, worker_address(), device_name(device), unit_name(device), Timeline())
 
 
 def _digest(plan: ArrayPlan, region: Bounds) -> str:

@@ -138,5 +138,5 @@ def run_regions(
     tasks = [task for part in parts for task in batches(part, most, loop.computing, TASKS[device])]
     loop.complete(Work(tasks, nbytes(list(left)), label, compute, check, finish, extra=extra))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
-        raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}")
+        raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}; report this")
     return checked, counts

@@ -28,13 +28,14 @@ from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
 from pipeline.process.signals import seal
+from pipeline.progress import Finished
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline
 
 Item = TypeVar("Item")
 Task = tuple[Any, ...]  # a function and its arguments
-# Number and bytes of finished items; their result, with worker, device and timeline; check results, with timelines.
-Done = tuple[int, int, Any, Sequence[Any]]
+# Number and bytes of finished items; their result; check results, with timelines.
+Done = tuple[int, int, Finished, Sequence[Any]]
 
 # Each of these has as many tasks in flight as compute at a time; any thread verifies.
 COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "write")

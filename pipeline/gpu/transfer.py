@@ -179,7 +179,9 @@ class Transfer:
                 raise  # CUDA's own errors tell whether the device is lost
             reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
             offset = self.piece.offset + self.start
-            raise PipelineError(f"{self.piece.path}: reading at byte {offset} failed: {reason}") from None
+            raise PipelineError(
+                f"{self.piece.path}: reading at byte {offset} failed: {reason}; check the disk"
+            ) from None
         if got != len(self.target):
             raise PipelineError(f"{self.piece.path}: shrank while it was read: expected {len(self.target)} bytes of "
                                 f"it, got {got}; run again when nothing writes to it")  # fmt: skip

@@ -13,6 +13,7 @@ from pipeline.errors import UsageError
 from pipeline.timeline import Traced
 from workflows import pictures
 from workflows.aggregation import Mapped, Result
+from workflows.shown import two_axes
 
 COLUMNS = 800  # moments of a timeline
 ROW_INCHES = 0.28
@@ -37,6 +38,13 @@ def picture(result: Result, suffix: str, how: str = "counts") -> bytes:
         pictures.draw_map(figure.add_subplot(), values, edges, what, names, how)
     else:
         pictures.draw_histogram(figure.add_subplot(), result, how)
+    return content(figure, suffix)
+
+
+def ratio(result: Any, other: Any, names: Sequence[str], suffix: str, how: str = "counts") -> bytes:
+    """Two histograms and their ratio as a picture; ValueError if their bins differ."""
+    figure = pictures.new_figure(pictures.SIZE[1] * 1.4)
+    result.plot(two_axes(figure), how, other, names)
     return content(figure, suffix)
 
 

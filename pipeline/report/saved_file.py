@@ -78,7 +78,8 @@ def read_result(path: str) -> Saved:
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise UsageError(f"{path}: expected a result, found no file there; check the path") from None
-        raise PipelineError(f"{path}: expected a readable result, got {error.strerror or error}") from None
+        raise PipelineError(f"{path}: expected a readable result, got {error.strerror or error}; check its "
+                            "permissions") from None  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: expected a result that -o wrote, got something else: {error}") from None
 

@@ -218,7 +218,9 @@ def reserved(path: str | os.PathLike[str]) -> Iterator[Target]:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise PipelineError(f"{path}: expected to open its folder {folder}, got {error.strerror!r}") from None
+        raise PipelineError(
+            f"{path}: expected to open its folder {folder}, got {error.strerror!r}; check its permissions"
+        ) from None
     try:
         target = Target(path, descriptor, folder, name)
         lock = target.beside(".lock")

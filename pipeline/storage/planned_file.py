@@ -74,7 +74,8 @@ def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
         if not got:
             _check(fd, piece)
             raise PipelineError(
-                f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.offset + piece.nbytes}"
+                f"{piece.path}: ended at byte {piece.offset + start + filled}, expected {piece.offset + piece.nbytes}; "
+                "run again when nothing writes to it"
             )
         filled += got
 

@@ -39,7 +39,7 @@ def open_device(study: Study, cases: Sequence[Case]) -> Device:
     devices = find_devices()
     if not devices.gpus or devices.cupy is None:
         raise UsageError(f"a study needs an NVIDIA GPU, its driver and CuPy, here {devices.missing}; "
-                         "`inspect`, the baselines (--variant cpu_numpy) and the tests need none of them")  # fmt: skip
+                         "run `inspect` or the baselines (--variant cpu_numpy), which need none of them")  # fmt: skip
     return CupyDevice()
 
 

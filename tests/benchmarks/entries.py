@@ -72,6 +72,7 @@ ENTRIES = {
     "verified_products": Entry("any", {"sizes": (("float32", 64),), "repeats": 1}, of="verified_rates.products"),
     "estimates": Entry("any", {"mebibytes": 1, "side": 64, "repeats": 1}),
     "formats": Entry("any", {"mebibytes": 16, "repeats": 1, "whole": 16}),
+    "format_bits": Entry("any", {"every": 16}),
     "questions": Entry("cpu", {"gib": 2**-8, "repeats": 1}),
     "growth": Entry("any", {"sizes": (2**16, 2**14), "most": 2**15}),
     "planted_errors": Entry("any", {"scenarios": 14, "trials": 3, "processes": 1}),

@@ -7,11 +7,12 @@ exception tells.
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import islice
 from multiprocessing import get_context
@@ -19,13 +20,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from pipeline.errors import PipelineError
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import plan
 from pipeline.storage.describe import describe
 from pipeline.storage.paths import split_member
+from pipeline.storage.protocol import Byteorder, Source
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
+from tests.cases.format_case import Case, Written
 from tests.cases.format_files import CASES
 from tests.cases.recordings import sigmf
 from tests.chaos.tools.harness import MissingError
@@ -40,8 +45,29 @@ WORDS = (b"\0", b"\xff" * 8, b"\0" * 8, b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f"
          b"1e999", b"\x80", b"\1\0\0\0\0\0\0\0")  # fmt: skip
 
 
+def _packed(folder: Path) -> Written:
+    """Whole groups of 10, 12 and 14 bits; what they decode to is checked elsewhere."""
+    path = folder / "a.bin"
+    path.write_bytes(Random(0).randbytes(10_500))
+    return Written(str(path), np.empty(0))
+
+
 COMPLEX = {f"sigmf, {datatype}": sigmf(datatype, dtype) for datatype, dtype in (("ci16_le", "<i2"), ("cf32_be", ">f4"))}
-EVERY = CASES | COMPLEX
+PACKED: dict[str, tuple[str, Byteorder]] = {
+    "raw packed, 10 bits": ("u10p", "little"), "raw packed, 12 bits": ("u12p", "big"),
+    "raw packed, 14 bits": ("i14p", "little"),
+}  # fmt: skip
+EVERY = CASES | COMPLEX | dict.fromkeys(PACKED, Case(_packed))
+
+Trials = Sequence[tuple[str, str]]  # kind, under which outcomes are counted, and case
+
+
+def opened(name: str, item: str) -> Source:
+    """A file as the command would open it."""
+    if name in PACKED:
+        dtype, order = PACKED[name]
+        return open_source((item,), dtype=dtype, byteorder=order)
+    return open_source((item,), part="abs" if name in COMPLEX else None)
 
 
 def mutated(content: bytes, random: Random) -> bytes:
@@ -68,8 +94,8 @@ def _trial(folder: Path, name: str, item: str, originals: dict[Path, bytes], ran
             if random.random() < 0.1:
                 list(describe(split_member(item)[0]))
             text = random.choice(["", "", "[3:9]", "[..., 0]", "[::7]", "[5]"])  # of what is read; slices, too
-            source = open_source((f"{item}{text}",), part="abs" if name in COMPLEX else None)
             left = MOST_READ
+            source = opened(name, f"{item}{text}")
             for chunk in islice(plan(source, 2**20, "off", 0), 100):
                 left -= sum(block.nbytes for block in read_blocks(chunk, Timeline()))
                 if left < 0:
@@ -110,12 +136,19 @@ def child(pipe: Any, folder: str, names: list[str], seed: int, first: int, trial
 
 def run(seed: int, trials: int) -> dict[str, Any]:
     """Outcomes by kind, and what went wrong, of all formats in turn."""
-    return run_cases(tuple(CASES), seed, trials)
+    return run_cases([(name.split()[0].strip(","), name) for name in CASES], seed, trials)
 
 
-def run_cases(cases: Sequence[str], seed: int, trials: int) -> dict[str, Any]:
-    """The same of some cases."""
-    names = [name for name in cases if all(find_spec(package) for package in EVERY[name].packages)]
+def in_turn(kinds: Mapping[str, Sequence[str]]) -> Trials:
+    """Cases such that each kind has the same share of the trials, and each case the same share of its kind's."""
+    turns = math.lcm(*map(len, kinds.values()))
+    return [(kind, cases[turn % len(cases)]) for turn in range(turns) for kind, cases in kinds.items()]
+
+
+def run_cases(trials_of: Trials, seed: int, trials: int) -> dict[str, Any]:
+    """The same of some cases, again and again."""
+    able = [pair for pair in trials_of if all(find_spec(package) for package in EVERY[pair[1]].packages)]
+    names = [name for _, name in able]
     if not names:
         raise MissingError("needs the packages of a format")
     outcomes: Counter[str] = Counter()
@@ -133,7 +166,7 @@ def run_cases(cases: Sequence[str], seed: int, trials: int) -> dict[str, Any]:
                         failures.append(f"trial {first} ({names[first % len(names)]}): longer than {SECONDS:g} s")
                         break
                     trial, name, outcome, problem = ours.recv()
-                    outcomes[f"{name.split()[0].strip(',')} {outcome}"] += 1
+                    outcomes[f"{able[trial % len(able)][0]} {outcome}"] += 1
                     failures += [f"trial {trial} ({name}): {problem}"] if problem else []
                     first = trial + 1
             except EOFError:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.chaos.formats import CASES as EVERY
-from tests.chaos.formats import run_cases
+from tests.cases.format_files import CASES
+from tests.chaos.formats import in_turn, run_cases
 
 SHORT = 100
 FORMATS = ("parquet", "arrow", "npz", "tiff", "wav")
-KINDS = tuple(tuple(name for name in EVERY if name.split()[0].strip(",") == format_) for format_ in FORMATS)
-CASES = tuple(kind[turn % len(kind)] for turn in range(36) for kind in KINDS)  # each format a fifth
+KINDS = {format_: [name for name in CASES if name.split()[0].strip(",") == format_] for format_ in FORMATS}
 
 
 def run(seed: int, trials: int) -> dict[str, Any]:
     """Outcomes by kind, and what went wrong."""
-    return run_cases(CASES, seed, trials)
+    return run_cases(in_turn(KINDS), seed, trials)

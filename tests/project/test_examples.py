@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = re.compile(r"^```sh\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+EXAMPLE = re.compile(r"^```sh\n([^`]*)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)  # of one block
 SECONDS = 60
 
 EXAMPLES = [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,42 +13,10 @@ import pytest
 
 from kernels.common import cxx
 from kernels.common.nvrtc import include_closure
+from tests.project.conftest import dependencies, python
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pipeline", "kernels", "workflows")
-LEFTOVERS = ("build", "dist", "*.egg-info")
-
-
-def python(*words: str, cwd: Path, **environment: str) -> str:
-    """Standard output of a Python process that must succeed."""
-    done = subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def leftovers() -> set[Path]:
-    return {path for pattern in LEFTOVERS for path in ROOT.glob(pattern)}
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `pip install .` does, but by the hatchling of this environment."""
-    folder, before = tmp_path_factory.mktemp("wheel"), leftovers()
-    python("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=ROOT)
-    assert leftovers() == before
-    (path,) = folder.iterdir()
-    return path
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that pip has installed the wheel into."""
-    target = tmp_path_factory.mktemp("target")
-    python("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check",
-           "--target", str(target), str(wheel), cwd=target)  # fmt: skip
-    return target
 
 
 def test_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
@@ -128,9 +94,3 @@ def test_installed_packages_are_those_that_run(installed: Path, tmp_path: Path) 
     for name in ("kernels", "pipeline"):
         for path in (path for path in (ROOT / name).rglob("*") if path.suffix in (".cu", ".cuh", ".cpp", ".hpp")):
             assert (installed / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
-
-
-def dependencies() -> list[str]:
-    """PYTHONPATH of this process without the checkout."""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [path for path in paths if path and Path(path).resolve() != ROOT]

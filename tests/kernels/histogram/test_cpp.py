@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -119,6 +120,22 @@ def test_nan_of_every_kind(dtype: str) -> None:
     for edges in (np.linspace(0, 1, 11), np.array([-3.0, 0, 1e10])):
         check(nan, edges)
         check(np.concatenate((nan, np.array([0, -0.0, 1, -1, np.inf, -np.inf], dtype), nan[:7])), edges)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "table"), [("int16", "slot_of_pattern"), ("float32", "thresholds"), ("int64", "thresholds")]
+)
+def test_a_function_keeps_its_tables(dtype: str, table: str) -> None:
+    """From Python 3.12 on two threads may both compute a cached property; the second one replaces that of the first."""
+    binning = binning_of(dtype, [-3.0, 0.0, 7.0, 90.0])
+    count = _compiled_function(binning)
+    assert count is not None
+    first = ref(binning.__dict__.pop(table))
+    slots = np.zeros(binning.slots, np.int64)
+    samples = np.arange(-100, 100).astype(dtype)
+    assert first() is not None, "the counting function has the address of freed memory"
+    count(samples, slots)
+    np.testing.assert_array_equal(slots, oracle(samples, binning.edges))
 
 
 def test_without_a_compiler_numpy_counts(monkeypatch: pytest.MonkeyPatch, count_calls: Any) -> None:

@@ -1,10 +1,8 @@
-"""What a newcomer meets first: the command alone, wrong words, completion by a shell, configuration."""
+"""What a newcomer meets first: the command alone, wrong words, configuration."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,6 @@ import pytest
 
 from pipeline.cli.configuration import SECTION, keys
 from pipeline.cli.main import cli
-from pipeline.storage.sources import NAMES
 from tests.pipeline.cli.test_main import (
     ECG,
     NO_DASK_CONFIG,
@@ -67,58 +64,6 @@ def test_of_a_small_file_nothing_bound_the_run(run: Run) -> None:  # noqa: F811
     document = json.loads(run("histogram", ECG, "--json")[1])
     assert document["performance"]["bound_by"] is None
     assert "GB/s" not in run("histogram", ECG)[1]
-
-
-def complete(shell: str, words: str, position: int) -> list[str]:
-    """What the command answers to a shell that completes a word."""
-    program = "import sys; sys.argv[0] = 'baru'; import baru; baru.main()"
-    asked = {"_BARU_COMPLETE": f"{shell}_complete", "COMP_WORDS": words, "COMP_CWORD": str(position)}
-    if shell == "fish":
-        asked["COMP_CWORD"] = words.split(" ")[position]
-    done = subprocess.run([sys.executable, "-c", program], env=NO_DASK_CONFIG | asked, text=True, timeout=60,
-                          capture_output=True, cwd=ROOT)  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.splitlines()
-
-
-def test_completion_of_commands_options_and_files() -> None:
-    assert complete("bash", "baru hi", 1) == ["plain,histogram"]
-    assert complete("bash", "baru plan tr", 2) == ["plain,transpose"]
-    assert complete("bash", "baru histogram --bi", 2) == ["plain,--bins", "plain,--bias"]
-    assert complete("bash", "baru histogram --verify s", 3) == ["plain,sample"]
-    assert complete("bash", "baru histogram --dtype u1", 3) == [f"plain,{n}" for n in NAMES if n.startswith("u1")]
-    assert complete("bash", "baru histogram data/e", 2) == ["file,data/e"]
-    assert complete("bash", "baru histogram --mask data/e", 3) == ["file,data/e"]
-    assert complete("bash", "baru transpose -o x", 3) == ["file,x"]
-    assert complete("zsh", "baru hi", 1)[:2] == ["plain", "histogram"]
-    assert complete("fish", "baru hi", 1)[0].startswith("plain,histogram")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_script_for_a_shell(shell: str) -> None:
-    program = "import sys; sys.argv[0] = 'baru'; import baru; baru.main()"
-    done = subprocess.run([sys.executable, "-c", program], env=NO_DASK_CONFIG | {"_BARU_COMPLETE": f"{shell}_source"},
-                          text=True, timeout=60, capture_output=True)  # fmt: skip
-    assert done.returncode == 0 and "_BARU_COMPLETE" in done.stdout
-    if path := shutil.which(shell):
-        subprocess.run([path, "-n"], input=done.stdout, text=True, check=True, timeout=60)
-
-
-def test_bash_completes(tmp_path: Path) -> None:
-    """With the documented line, in a real shell, through the function that it defines."""
-    command = tmp_path / "baru"
-    command.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(ROOT)!r})\nimport baru\nbaru.main()\n")
-    command.chmod(0o755)
-    script = """
-eval "$(_BARU_COMPLETE=bash_source baru)"
-complete -p baru >&2
-COMP_WORDS=(baru reduce --verify f) COMP_CWORD=3
-_baru_completion baru f --verify
-echo "${COMPREPLY[@]}"
-"""
-    environment = NO_DASK_CONFIG | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "--norc", "-c", script], env=environment, text=True, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "full\n") and "_baru_completion baru" in done.stderr
 
 
 def test_config_lists_every_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

@@ -100,7 +100,7 @@ def test_without_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
         "error: a study needs an NVIDIA GPU, its driver and CuPy, here no NVIDIA driver is loaded; "
-        "`inspect`, the baselines (--variant cpu_numpy) and the tests need none of them\n"
+        "run `inspect` or the baselines (--variant cpu_numpy), which need none of them\n"
     )
     assert not any(folder.iterdir())
 

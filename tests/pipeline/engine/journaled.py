@@ -18,6 +18,7 @@ from pipeline.engine.journal import Journal
 from pipeline.engine.journal_request import Request
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.resume import open_journal
+from pipeline.progress import RunProgress
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from workflows.digest import DIGEST, DigestOptions
@@ -86,7 +87,7 @@ class Runner:
         request = Request(
             tuple((job.workflow.name, job.options) for job in jobs), (source,), (), verify, chunk_bytes
         )  # fmt: skip
-        settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes)
+        settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes, monitor=RunProgress(verify))
         return self._run(request, lambda one: run_all(jobs, source, settings, one)[0], after, resume, ask)
 
     def array(
@@ -96,7 +97,7 @@ class Runner:
         """The outcome of a job that writes an array; None if it was interrupted after so many tasks."""
         source = open_source([str(path)], samples=False)
         request = Request(((workflow.name, options),), (source,), (str(output),), verify, chunk_bytes)
-        settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes)
+        settings = Settings(Placement("cpu"), verify, chunk_bytes=chunk_bytes, monitor=RunProgress(verify))
 
         def run(journal: Journal) -> Outcome:
             return run_array(workflow, options, [source], str(output), settings, journal, chunks)

@@ -36,8 +36,11 @@ def failing(error: Exception, waited: list[Exception]) -> Transfer:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(errno.EIO, os.strerror(errno.EIO)), "a.bin: reading at byte 107 failed: Input/output error"),
-        (RuntimeError("no such file\nmore"), "a.bin: reading at byte 107 failed: no such file"),
+        (
+            OSError(errno.EIO, os.strerror(errno.EIO)),
+            "a.bin: reading at byte 107 failed: Input/output error; check the disk",
+        ),
+        (RuntimeError("no such file\nmore"), "a.bin: reading at byte 107 failed: no such file; check the disk"),
     ],
 )
 def test_what_refuses_is_told(error: Exception, message: str) -> None:

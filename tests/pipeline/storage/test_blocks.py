@@ -180,7 +180,7 @@ def test_shrank_and_grew_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     path = tmp_path / "samples.bin"
     chunk_of(path)
     fail_from(monkeypatch, place, lambda: 0)
-    with pytest.raises(PipelineError, match=f"^{path}: ended at byte {place}, expected 4000$"):
+    with pytest.raises(PipelineError, match=f"^{path}: ended at byte {place}, expected 4000; run again"):
         values_of(Chunk(0, (piece_of(path, 40),), np.dtype("<i4")))
 
 
