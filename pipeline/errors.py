@@ -74,10 +74,6 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-class LostAnswer(TimeoutError):
-    """An answer that Dask had and lost: ask again."""
-
-
 def failure(name: str, error: Exception) -> PipelineError:
     """A one-line error for users, where something of this name failed with an internal error."""
     reason = str(error).partition("\n")[0]

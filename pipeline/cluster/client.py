@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
 from contextlib import suppress
 from typing import Any
 
 from distributed import Client
-
-from pipeline.errors import LostAnswer
 
 CALL_SECONDS = 120  # the longest call warms up workers: CUDA contexts, kernels that are compiled
 CLOSE_SECONDS = 5
@@ -18,14 +15,10 @@ class LimitedClient(Client):  # type: ignore[misc]
     """Raises TimeoutError where Dask's client would wait for ever."""
 
     def sync(self, func: Any, *args: Any, callback_timeout: Any = None, **keywords: Any) -> Any:
-        """As `Client.sync`, with a limit in any case."""
-        try:
-            return super().sync(func, *args, callback_timeout=callback_timeout or CALL_SECONDS, **keywords)
-        except UnboundLocalError as error:
-            # Of Dask's `sync` itself a coroutine was cancelled: it takes that for an answer, since it is no Exception.
-            if traceback.extract_tb(error.__traceback__)[-1].name != "sync":
-                raise
-            raise LostAnswer("expected an answer of Dask, got a cancelled request; run again") from None
+        """As `Client.sync`, with a limit wherever it blocks."""
+        if not keywords.get("asynchronous"):
+            callback_timeout = callback_timeout or CALL_SECONDS
+        return super().sync(func, *args, callback_timeout=callback_timeout, **keywords)
 
     def close(self, timeout: Any = CLOSE_SECONDS) -> Any:
         """Close this client; one whose scheduler does not answer is dropped."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 ANSWER_SECONDS = 30  # how long to wait for a scheduler, or for a replacement of a lost worker
 
@@ -83,3 +86,15 @@ def known_workers(client: Any, where: str) -> dict[str, Any]:
         raise PipelineError(f"{where}: expected an answer of the scheduler within {ANSWER_SECONDS} s, got "
                             f"{str(error) or 'none'}; is it still running?") from None  # fmt: skip
     return dict(identity["workers"])
+
+
+def asked(future: Any) -> Future[Any]:
+    """Ask for the result of a Dask future, once; a caller who stops waiting for the answer cancels nothing.
+
+    `distributed.Future.result` with a limit cancels its request when the time is over. If the request has not begun by
+    then, the client keeps it as the one that later requests join, and never answers any of them.
+    """
+    import asyncio
+
+    client = future.client
+    return asyncio.run_coroutine_threadsafe(client.gather(future, asynchronous=True), client.loop.asyncio_loop)

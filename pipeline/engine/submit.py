@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from pipeline.cluster.workers import ANSWER_SECONDS, Workers
-from pipeline.errors import LostAnswer, PipelineError, failure
+from pipeline.cluster.workers import ANSWER_SECONDS, Workers, asked
+from pipeline.errors import PipelineError, failure
 
 Item = TypeVar("Item")
 
 TICK_SECONDS = 0.25  # between two looks at the workers while no result comes
-ASKING_SECONDS = (0.5, 8.0)  # likewise while one is asked for: at first, and at most
-MOST_LOST = 5  # answers to a question that Dask loses
 
 
 @dataclass
@@ -106,7 +105,7 @@ def results(
             continue
         try:
             if failed:
-                future.result(ANSWER_SECONDS)
+                _result(future, workers)
             yield (started.item, *(_result(future, workers) for future in started.futures))
         except (PipelineError, GeneratorExit):
             raise
@@ -132,16 +131,10 @@ def _result(future: Any, workers: Workers) -> Any:
 
     A worker that hangs keeps it, until the watch ends that worker.
     """
-    waiting, seconds, lost = _Waiting(workers), ASKING_SECONDS[0], 0
-    while True:
-        try:
-            return future.result(seconds)
-        except TimeoutError as error:
-            lost += isinstance(error, LostAnswer)
-            if future.status in ("error", "cancelled") or lost > MOST_LOST:  # the task's, or no answer comes
-                raise
-            waiting.check()
-            seconds = min(2 * seconds, ASKING_SECONDS[1])
+    waiting, answer = _Waiting(workers), asked(future)
+    while not wait([answer], TICK_SECONDS).done:
+        waiting.check()
+    return answer.result()
 
 
 class _Waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -61,21 +62,18 @@ def _computed(task: Any) -> Any:
     """The result of a task; PipelineError if the client has had no workers for `IDLE_SECONDS`."""
     if (client := _client()) is None:
         return task.compute()
-    from pipeline.cluster.workers import known_workers
+    from pipeline.cluster.workers import asked, known_workers
 
     future, seen = client.compute(task), monotonic()
+    answer = asked(future)
     try:
-        while True:
-            try:
-                return future.result(LOOK_SECONDS)
-            except TimeoutError:
-                if future.done():  # the task's own error
-                    raise
+        while not wait([answer], LOOK_SECONDS).done:
             if known_workers(client, "dask"):
                 seen = monotonic()
             elif monotonic() - seen > IDLE_SECONDS:
                 raise PipelineError(f"dask: expected workers within {IDLE_SECONDS} s, got none; start some, or close "
                                     "the client to compute in this process")  # fmt: skip
+        return answer.result()
     finally:
         if not future.done():  # nobody needs it any more
             future.cancel()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("pipeline", "workflows") for path in sorted((ROOT / folder).rglob("*.py"))]
-OURS = ("PipelineError", "UsageError", "VerificationError", "LostAnswer", "click.UsageError")
+OURS = ("PipelineError", "UsageError", "VerificationError", "click.UsageError")
 
 
 class Message(NamedTuple):

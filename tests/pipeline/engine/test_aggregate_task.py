@@ -55,7 +55,7 @@ def refused(path: str, **keywords: Any) -> str:
     assert caught.value.exit_code == 3
     assert "\n" not in str(caught.value)
     text, end = str(caught.value).split(" (unless ")
-    assert text.endswith("; nothing was written")
+    assert "; nothing was written" in text
     assert end == "the input changed while it was read, through a mapping that moves no time)"
     return text
 
