@@ -125,10 +125,27 @@ class Sandbox:
         with (self.out / "stdout").open("wb") as stdout:
             done = subprocess.run(command, cwd=self.folder, env=self.environment, stdout=stdout, stderr=subprocess.PIPE,
                                   timeout=SECONDS)  # fmt: skip
-        lines = log.read_text(errors="replace").splitlines()
+        lines = _joined(log.read_text(errors="replace").splitlines())
         if job.output and point is None and (match := re.search(rf'"(\.{job.output}\.\w+\.part)"', "\n".join(lines))):
             self.parts[job.output] = match[1]  # a call on the folder names it
         return done.returncode, done.stderr.decode(errors="replace"), lines
+
+
+def _joined(lines: list[str]) -> list[str]:
+    """A log in which each call is one line, with its file and its outcome.
+
+    If threads take turns, strace writes `1 write(2</f>, "…" <unfinished ...>`, and later `1 <... write resumed>) = 3`.
+    """
+    joined, begun = list[str](), dict[str, str]()
+    for line in lines:
+        process = line.partition(" ")[0]
+        if line.endswith(" <unfinished ...>"):
+            begun[process] = line.removesuffix(" <unfinished ...>")
+        elif match := re.match(r"\d+ +<\.\.\. \w+ resumed>", line):
+            joined.append(begun.pop(process) + line[match.end() :])
+        else:
+            joined.append(line)
+    return joined + list(begun.values())  # those of which a process died
 
 
 def _points(lines: list[str]) -> list[Point]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +36,14 @@ class Client:
 
 
 class Task(Future[str]):
-    """The part of a Dask future that the window uses."""
+    """The part of a Dask future that the window uses, and of its client."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.client, self.loop = self, SimpleNamespace(asyncio_loop=loop)
+
+    async def gather(self, future: Task, asynchronous: bool) -> str:
+        return await asyncio.wrap_future(future)
 
     @property
     def status(self) -> str:
@@ -43,12 +53,13 @@ class Task(Future[str]):
 class Tasks:
     """Stand-ins for Dask's futures, two per item, that finish on demand; those of item 0 at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.started: dict[int, tuple[Task, Task]] = {}
         self.order: list[tuple[int, int]] = []  # item, and number of its task
 
     def submit(self, item: int) -> Iterator[Task]:
-        self.started[item] = (Task(), Task())
+        self.started[item] = (Task(self.loop), Task(self.loop))
         if item == 0:
             self.finish(item)
         for number, task in enumerate(self.started[item]):
@@ -74,9 +85,21 @@ def texts(item: int) -> tuple[int, str, str]:
     return item, f"first of {item}", f"last of {item}"
 
 
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The one of a client, which runs in its own thread."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 @pytest.fixture
-def tasks() -> Tasks:
-    return Tasks()
+def tasks(loop: asyncio.AbstractEventLoop) -> Tasks:
+    return Tasks(loop)
 
 
 def test_no_items_are_no_results(tasks: Tasks) -> None:
