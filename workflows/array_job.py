@@ -105,6 +105,9 @@ class ArrayJob(Generic[Options]):
     streams
         Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
         blocks may be on a device); needs then gives the blocks that are held at a time.
+    shares
+        (region, specs, options) -> for each input, whether other regions need the same parts of it: those stay on a
+        GPU, if there is room.
     verbatim
         Whether elements are only moved, whatever they mean: compute and check then get them as they are stored, and the
         output has the dtype of the first input, byte order included.
@@ -163,6 +166,7 @@ class ArrayJob(Generic[Options]):
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False
+    shares: Callable[[Bounds, Sequence[Spec], Options], tuple[bool, ...]] | None = None
     verbatim: bool = False
     operations: Callable[[Sequence[Spec], Options], float] | None = None
     reads: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]] | None = None

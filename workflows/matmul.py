@@ -142,6 +142,13 @@ def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tupl
     return factors.needs(region, (0, _slab_of(factors, region)))
 
 
+def shares(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[bool, bool]:
+    """Rows of A are those of all tiles beside this one, columns of B those of all above and below."""
+    factors = matrices(specs)
+    _, rows, columns = factors.parts(region)
+    return columns[1] - columns[0] < factors.columns, rows[1] - rows[0] < factors.rows
+
+
 def _slab_of(factors: Matrices, region: Bounds) -> int:
     _, rows, columns = factors.parts(region)
     return _slab(factors, rows[1] - rows[0], columns[1] - columns[0])
@@ -243,6 +250,7 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     files="FILES are the two factors, .npy: matrices, or stacks of them; axes before the last two are broadcast.",
     whole=True,
     streams=True,
+    shares=shares,
     operations=lambda specs, options: 2.0 * math.prod(matrices(specs).shape) * specs[0].shape[-1],
     reads=lambda region, specs, options: matrices(specs).needs(region, (0, matrices(specs).inner)),
     notes=notes,

@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
+from pipeline.gpu import resident
 from pipeline.gpu.blocks import release
 from pipeline.gpu.loads import to_native
 from pipeline.gpu.pinned import writer
@@ -53,8 +55,17 @@ def compute_on_device(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Ma
     Elements computed, by path, if the workflow counts them.
     """
     _limit(plan)
+    used: list[Any] = []  # parts that kernels may read until the stream is synchronized
+    shared = _shared_inputs(plan, region)
+
+    def read(array: ArrayFile, bounds: Bounds) -> Any:
+        if id(array) not in shared:
+            return _to_device(array, bounds, timeline)
+        used.append(_shared(plan, array, bounds, timeline))
+        return used[-1]
+
     with _lane() as stream:
-        block = compute_region(plan, region, lambda array, bounds: _to_device(array, bounds, timeline), timeline)
+        block = compute_region(plan, region, read, timeline)
         with timeline.measure("kernel"):
             stream.synchronize()
         _to_file(plan.output, region, block.elements, timeline)
@@ -99,10 +110,11 @@ def _lanes(device: int) -> SimpleQueue[Any]:
 
 
 def finish(path: str, limited: bool) -> None:
-    """Unmap the output and lift the memory limit; runs on every worker, also on one without a GPU."""
+    """Unmap the output, free what is kept, lift the memory limit; runs on every worker, also on one without a GPU."""
     from pipeline.gpu.devices import find_devices
 
     mapped_output.end(path)
+    resident.forget()
     if limited and find_devices().usable:
         import cupy
 
@@ -119,6 +131,35 @@ def _to_device(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
         if not array.spec.dtype.isnative:
             flat = to_native(flat.view(native), array.spec.dtype)
     return _typed(flat, array.spec, bounds)
+
+
+def _shared_inputs(plan: ArrayPlan, region: Bounds) -> set[int]:
+    """The inputs (by `id`) of which other regions need the same parts, unless memory is limited."""
+    if not plan.run or plan.device_memory_limit or not plan.workflow.shares:
+        return set()
+    shares = plan.workflow.shares(region, plan.native(), plan.options)
+    return {id(array) for array, shared in zip(plan.inputs, shares, strict=True) if shared}
+
+
+def _shared(plan: ArrayPlan, array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
+    """A part of an input, which may be on the device because another region needed it."""
+    import cupy
+
+    began, loaded = perf_counter(), False
+
+    def load() -> Any:
+        nonlocal loaded
+        loaded = True
+        block = _to_device(array, bounds, timeline)
+        cupy.cuda.get_current_stream().synchronize()  # other streams read it, too
+        return block
+
+    number = next(number for number, one in enumerate(plan.inputs) if one is array)
+    place = int(cupy.cuda.runtime.getDevice()), number, bounds
+    block = resident.part(plan.run, place, nbytes_of(array.spec, bounds), load)
+    if not loaded:
+        timeline.add("read+copy", began, perf_counter() - began)  # waited for whoever loads it
+    return block
 
 
 def _typed(flat: Any, spec: Spec, bounds: Bounds) -> Any:

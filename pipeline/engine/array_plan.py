@@ -36,6 +36,7 @@ class ArrayPlan(PickledOnce):
     seed: int
     traced: bool = False
     device_memory_limit: int | None = None
+    run: str = ""  # of which run it is
 
     @property
     def specs(self) -> tuple[Spec, ...]:

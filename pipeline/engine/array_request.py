@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from pipeline.cluster.choice import Load
 from pipeline.engine.array_gpu import LANES
@@ -89,7 +90,7 @@ def plan_array(
     """The argument of all tasks, but for the output, which is not there yet."""
     output = OutputFile(path, 0, asked.spec, mappable=False)
     return ArrayPlan(workflow, options, asked.moved, output, settings.verify, seed, settings.traced,
-                     settings.device_memory_limit)  # fmt: skip
+                     settings.device_memory_limit, uuid4().hex)  # fmt: skip
 
 
 def load_of(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:

@@ -248,7 +248,7 @@ def shrink() -> bool:
     False if blocks would be too small to be useful.
     """
     global _most
-    if resident.forget():
+    if resident.make_room():
         return True
     with _making:
         if _most // 2 < LEAST_BLOCK_BYTES:

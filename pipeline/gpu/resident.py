@@ -1,8 +1,12 @@
-"""Blocks that stay on the device from one pass of a run to the next, where there is room, so that it costs no bus."""
+"""What stays on the device for later uses in a run, where there is room, so that it costs no bus.
+
+Blocks of a chunk, for the next pass; parts of input arrays, for other regions that need them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
 from threading import Lock
 from typing import Any
 
@@ -11,8 +15,10 @@ Place = tuple[int, int, int]  # device, first sample, number of samples
 FREE = 1 / 4  # of the memory of a device: what is kept leaves so much to all others
 
 _lock = Lock()
-_run = ""  # whose blocks are kept
+_run = ""  # of which all this is
+_keeps = True  # False once its memory was needed
 _blocks: dict[Place, list[Any]] = {}
+_parts: dict[Hashable, Future[Any]] = {}
 
 
 def kept(run: str, place: Place) -> list[Any] | None:
@@ -23,11 +29,8 @@ def kept(run: str, place: Place) -> list[Any] | None:
 
 def keeping(run: str, place: Place, blocks: Iterator[Any]) -> Iterator[Any]:
     """The blocks of a chunk, which are copied as they pass, as long as there is room; those of other runs are freed."""
-    global _run
     with _lock:
-        if run != _run:
-            _blocks.clear()
-            _run = run
+        _begin(run)
     copies: list[Any] | None = []
     for block in blocks:
         if copies is not None:
@@ -39,16 +42,68 @@ def keeping(run: str, place: Place, blocks: Iterator[Any]) -> Iterator[Any]:
                 _blocks[place] = copies
 
 
+def part(run: str, place: Hashable, nbytes: int, load: Callable[[], Any]) -> Any:
+    """A part of an array: loaded by who asks first and, if there is room, kept for all others of the run.
+
+    Parameters
+    ----------
+    run
+    place
+        Device, array and region.
+    nbytes
+    load
+        Returns the part once the device has it. Whoever uses it keeps a reference until no kernel reads it any more:
+        memory of one stream may be given to another.
+    """
+    with _lock:
+        _begin(run)
+        coming = _parts.get(place)
+        if not coming and _keeps and _room(nbytes):
+            _parts[place] = own = Future[Any]()
+        else:
+            own = None
+    if own is None:
+        if coming and coming.exception() is None:  # waits
+            return coming.result()
+        return load()
+    try:
+        own.set_result(loaded := load())
+    except BaseException as error:
+        with _lock:
+            if _parts.get(place) is own:
+                del _parts[place]
+        own.set_exception(error)  # who waits for it loads it again
+        raise
+    return loaded
+
+
 def forget() -> bool:
     """Free what is kept, if anything is."""
     with _lock:
-        was = bool(_blocks)
+        was = bool(_blocks or _parts)
         _blocks.clear()
+        _parts.clear()
     if was:
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
     return was
+
+
+def make_room() -> bool:
+    """Free what is kept, if anything is, and keep no more parts in this run."""
+    global _keeps
+    with _lock:
+        _keeps = False
+    return forget()
+
+
+def _begin(run: str) -> None:
+    global _run, _keeps
+    if run != _run:
+        _blocks.clear()
+        _parts.clear()
+        _run, _keeps = run, True
 
 
 def _room(nbytes: int) -> bool:

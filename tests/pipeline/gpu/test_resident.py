@@ -1,10 +1,12 @@
-"""Blocks that stay on the device between passes: read once, given again, freed."""
+"""What stays on the device in a run: read once, given again, freed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,7 @@ def gpu(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("device_name", "unit_name", "worker_address"):
         monkeypatch.setattr(f"pipeline.engine.aggregate_task.{name}", lambda *_: "planted")
     resident.forget()
+    monkeypatch.setattr(resident, "_run", "")
     yield cp
     resident.forget()
 
@@ -113,3 +116,74 @@ def test_surveys_keep_their_blocks_and_the_pass_that_proves_them_reads(gpu: Any,
     assert len(paths) > 1 and RESIDENT not in paths[0] and all(path == {RESIDENT} for path in paths[1:])
     proof = compute_chunk(Pass((job,), "gpu", 1000, run="run"), chunks[0])
     assert RESIDENT not in proof.timeline.transfer_paths and not resident.forget()
+
+
+def test_a_part_is_loaded_once_by_however_many_ask(gpu: Any) -> None:
+    asked, loads, begun = Barrier(4), [], Event()
+
+    def load() -> list[int]:
+        loads.append(1)
+        begun.wait(10)
+        return [7]
+
+    def ask() -> Any:
+        asked.wait(10)
+        return resident.part("run", "place", 8, load)
+
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(ask) for _ in range(4)]
+        while not loads:
+            pass
+        assert not any(future.done() for future in futures)
+        begun.set()
+        assert [future.result(10) for future in futures] == [[7]] * 4
+    assert len(loads) == 1 and all(future.result() is futures[0].result() for future in futures)
+    assert resident.part("run", "elsewhere", 8, lambda: 8) == 8
+
+
+def test_a_part_that_could_not_be_loaded_is_loaded_again_by_who_waits(gpu: Any) -> None:
+    waiting, tries = Event(), []
+
+    def load() -> int:
+        tries.append(1)
+        if len(tries) > 1:
+            return 7
+        waiting.wait(10)
+        raise OSError("planted")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(resident.part, "run", "place", 8, load)
+        while not tries:
+            pass
+        second = pool.submit(resident.part, "run", "place", 8, load)
+        waiting.set()
+        assert isinstance(first.exception(10), OSError) and second.result(10) == 7
+    assert len(tries) == 2
+
+
+def test_parts_of_another_run_are_freed(gpu: Any) -> None:
+    values = iter(range(9))
+    assert [resident.part(run, "place", 8, lambda: next(values)) for run in "aab"] == [0, 0, 1]
+    assert resident.forget() and resident.part("b", "place", 8, lambda: 3) == 3
+
+
+def test_parts_without_room_are_not_kept(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu.cuda.runtime, "memGetInfo", lambda: (26_000, 100_000))
+    values = iter(range(4))
+    assert [resident.part("run", nbytes, nbytes, lambda: next(values)) for nbytes in (1001, 1001, 1000, 1000)] == [
+        0,
+        1,
+        2,
+        2,
+    ]
+
+
+def test_parts_whose_memory_was_needed_are_not_kept_again(gpu: Any) -> None:
+    values = iter(range(9))
+
+    def ask(run: str) -> int:
+        return int(resident.part(run, "place", 8, lambda: next(values)))
+
+    assert [ask("one"), ask("one")] == [0, 0]
+    assert resident.make_room() and not resident.make_room()
+    assert [ask("one"), ask("one"), ask("other"), ask("other")] == [1, 2, 3, 3]
