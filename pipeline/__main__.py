@@ -5,6 +5,7 @@ import sys
 
 NVIDIA_DRIVER = "/proc/driver/nvidia"
 MANY = 64  # GPUs, more than a machine has
+CHECKED_APART = 2**25  # bytes of factors whose checks are probably worth a process: pipeline.engine.array has the rule
 
 
 def prepare() -> None:
@@ -46,10 +47,10 @@ def leave_working_folder_out() -> None:
 
 
 def expect_processes(words: list[str]) -> None:
-    """Start the fork server now if the job on the command line will probably run in several processes.
+    """Start what the job on the command line will probably need: the fork server, or what checks products.
 
-    Its imports take as long as this process takes until it needs workers. This is a guess, from the sizes of the files
-    alone: an unused server simply ends with this process.
+    Their imports take as long as this process takes until it needs them. This is a guess, from the sizes of the files
+    alone: an unused one simply ends with this process.
     """
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     if not sizes or any(word.startswith("--scheduler") for word in words):
@@ -60,6 +61,7 @@ def expect_processes(words: list[str]) -> None:
     load = choice.Load(choice.KINDS.get(words[0], "write"), sum(sizes))
     device, gpus = option(words, "--device") or "auto", option(words, "--gpus")
     if not gpus and load.nbytes < placement.PROCESSES_FROM_BYTES and choice.best_number(load, MANY) == 1:
+        expect_checks(words, load.nbytes)
         return  # without asking the driver
     try:
         where = placement.Placement(device, own_process=True, gpus=gpus)
@@ -70,6 +72,17 @@ def expect_processes(words: list[str]) -> None:
         from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start
 
         start(GPU_WORKER if chosen.gpus else WORKER)
+    else:
+        expect_checks(words, load.nbytes)
+
+
+def expect_checks(words: list[str], nbytes: int) -> None:
+    """Start what checks products beside the GPU of this process, if there are so many to check."""
+    verified = option(words, "--verify") != "off" and option(words, "--device") != "cpu"
+    if words[0] == "matmul" and verified and nbytes >= CHECKED_APART and os.path.exists(NVIDIA_DRIVER):
+        from pipeline.cluster.check_process import start_early
+
+        start_early()
 
 
 def is_compiled(job: str) -> bool:

@@ -13,14 +13,13 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
-from subprocess import DEVNULL, Popen, TimeoutExpired
+from multiprocessing.connection import Connection
+from subprocess import Popen, TimeoutExpired
 from threading import Lock
 from time import perf_counter
 from typing import Any, cast
 
-from pipeline.cluster.processes import ENVIRONMENT
+from pipeline.cluster.check_process import take
 from pipeline.engine.array_ahead import LEAVE_SECONDS, ChecksAhead, PreparedChecks, check_here
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.process.beat import STALL_SECONDS, step, work_of
@@ -33,9 +32,7 @@ from workflows.array_job import Checked
 from workflows.regions import Bounds
 
 NICE = 5  # so that what feeds a GPU does not wait for it
-PROJECT = str(Path(__file__).parents[2])
 LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
-COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
 
 
 class ChecksApart(PreparedChecks):
@@ -57,17 +54,11 @@ class ChecksApart(PreparedChecks):
     def _start(self, regions: Sequence[Bounds]) -> None:
         values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
         pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
-        variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(_import_path())}
-        ours, theirs = Pipe()
-        with theirs, open(os.memfd_create("plan"), "w+b") as file:
-            file.write(pickled)
-            file.seek(0)
-            self._process = Popen(
-                [sys.executable, "-c", COMMAND, str(theirs.fileno())], stdin=file, stdout=DEVNULL, stderr=DEVNULL,
-                pass_fds=[theirs.fileno()], env=os.environ | variables,
-                process_group=0,  # gets no Ctrl-C; in a session of its own it might give way to nobody (sched(7))
-            )  # fmt: skip
-        self._connection = ours
+        self._process, self._connection, plan = take()
+        with plan:
+            plan.write(pickled)
+            plan.seek(0)
+            self._connection.send(None)
 
     def check(self, output: OutputFile, region: Bounds, opened: Opened, timeline: Timeline) -> Checked:
         """Check a region of the output."""
@@ -117,16 +108,6 @@ class ChecksApart(PreparedChecks):
                 self._connection.close()
 
 
-def _import_path() -> list[str]:
-    """Where the other process finds what this one has imported.
-
-    Not in the current folder, where interactive sessions look first: a file beside the data that has the name of a
-    module would be run, though this process imported that module before.
-    """
-    paths = [os.path.abspath(path) for path in sys.path if path]
-    return paths if PROJECT in paths else [PROJECT, *paths]
-
-
 def serve(fd: int) -> None:
     """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
     try:
@@ -137,6 +118,7 @@ def serve(fd: int) -> None:
 
 def _serve(connection: Connection) -> None:
     os.nice(NICE)
+    connection.recv()  # the plan is there
     name, values, regions = pickle.load(sys.stdin.buffer)
     ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values), MappedFiles())
     ahead.begin(regions)

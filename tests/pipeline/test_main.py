@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pipeline.__main__
+import pipeline.cluster.check_process
 import pipeline.cluster.choice
 import pipeline.cluster.fork_server
 import pipeline.cluster.placement
@@ -146,3 +147,35 @@ _open_streams()
 os._exit(0 if [os.readlink(f"/proc/self/fd/{number}") for number in range(3)] == ["/dev/null"] * 3 else 1)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "starts"),
+    [
+        (["matmul", "samples.bin", "samples.bin", "-o", "c.npy"], True), (["transpose", "samples.bin"], False),
+        (["matmul", "samples.bin", "samples.bin", "--verify", "off"], False), (["matmul", "samples.bin"], False),
+        (["matmul", "samples.bin", "samples.bin", "--device=cpu"], False),
+        (["matmul", "samples.bin", "samples.bin", "--scheduler", "tcp://x:1"], False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("driver", [True, False])
+def test_products_on_a_gpu_have_what_checks_them_started_first(
+    words: list[str], starts: bool, driver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(pipeline.cluster.check_process, "start_early", lambda: calls.append(1))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(1))
+    monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", os.getcwd() if driver else "/no/driver")
+    monkeypatch.setattr(pipeline.__main__, "CHECKED_APART", 8000)
+    pipeline.__main__.expect_processes(words)
+    assert calls == [1] * (starts and driver)
+
+
+def test_environment_says_whether_products_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(pipeline.cluster.check_process, "start_early", lambda: calls.append(1))
+    monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", os.getcwd())
+    monkeypatch.setattr(pipeline.__main__, "CHECKED_APART", 0)
+    monkeypatch.setenv("DASK_PIPELINE__VERIFY", "off")
+    pipeline.__main__.expect_processes(["matmul", "samples.bin", "samples.bin"])
+    assert not calls

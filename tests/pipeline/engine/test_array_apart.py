@@ -22,6 +22,7 @@ import pytest
 import pipeline.engine.array
 import pipeline.engine.array_ahead
 import pipeline.engine.array_apart as module
+from pipeline.cluster import check_process
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array_apart import ChecksApart
 from pipeline.errors import PipelineError, VerificationError
@@ -110,7 +111,7 @@ def test_files_in_the_current_folder_are_not_run(apart: list[ChecksApart], monke
     """As in an interactive session, which looks there first for modules that it has not imported yet."""
     for name in ("pipeline", "pickle", "queue", "numpy"):
         Path(f"{name}.py").write_text("open('ran', 'w')")
-    monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != module.PROJECT)])
+    monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != check_process.PROJECT)])
     assert multiplied().verdict.checked == 60 * 40 and not HERE and not Path("ran").exists()
 
 
@@ -164,9 +165,23 @@ def test_this_process_checks_if_there_is_no_other(
     apart: list[ChecksApart], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "it fails":
-        monkeypatch.setattr(module, "COMMAND", "raise MemoryError")
+        monkeypatch.setattr(check_process, "COMMAND", "raise MemoryError")
     else:
         monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert multiplied().verdict.checked == 60 * 40 and len(HERE) == 1
+
+
+def test_one_that_was_started_early_checks(apart: list[ChecksApart]) -> None:
+    check_process.start_early()
+    ((early, *_),) = check_process._early
+    assert multiplied().verdict.checked == 60 * 40 and not HERE and process_of(apart) is early
+    assert not check_process._early and multiplied().verdict.checked == 60 * 40 and not HERE
+
+
+def test_one_that_died_early_is_replaced_by_this_process(apart: list[ChecksApart]) -> None:
+    check_process.start_early()
+    check_process._early[0].process.kill()
+    check_process._early[0].process.wait(WAIT)
     assert multiplied().verdict.checked == 60 * 40 and len(HERE) == 1
 
 
