@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from subprocess import Popen, TimeoutExpired
-from threading import Lock
+from subprocess import Popen
+from threading import Lock, Thread
 from time import perf_counter
 from typing import Any, cast
 
 from pipeline.cluster.check_process import take
-from pipeline.engine.array_ahead import LEAVE_SECONDS, ChecksAhead, PreparedChecks, check_here
+from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks, check_here
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.process.beat import STALL_SECONDS, step, work_of
 from pipeline.storage.mapped_input import MappedFiles
@@ -93,7 +93,7 @@ class ChecksApart(PreparedChecks):
         return True
 
     def stop(self) -> None:
-        """Kill the other process. Unmapping what it has mapped takes 40 ms per GiB, while workers end, too."""
+        """Kill the other process, which unmaps its files while workers end, too."""
         if self._process and self._process.poll() is None:
             self._process.kill()
 
@@ -101,11 +101,11 @@ class ChecksApart(PreparedChecks):
         """End the other process."""
         with self._closing:  # whoever waits for an answer wakes up, and ends it too
             self.stop()
-            if self._process:
-                with suppress(TimeoutExpired):  # a read that hangs cannot be killed
-                    self._process.wait(LEAVE_SECONDS)
             if self._connection:
                 self._connection.close()
+            if self._process and self._process.poll() is None:
+                # The run does not wait: unmapping 6 GiB takes 0.2 s, and a read that hangs cannot be killed.
+                Thread(target=self._process.wait, name="ending", daemon=True).start()
 
 
 def serve(fd: int) -> None:

@@ -70,7 +70,8 @@ def apart(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     yield made
     for each in made:
-        assert each._process and each._process.poll() is not None
+        assert each._process
+        each._process.wait(WAIT)
 
 
 def process_of(apart: list[ChecksApart]) -> subprocess.Popen[bytes]:
@@ -202,14 +203,13 @@ def test_a_failing_run_does_not_wait_for_it(apart: list[ChecksApart]) -> None:
         multiplied(changed(failing))
 
 
-def test_ending_it_waits_for_nothing_that_cannot_be_killed(
+def test_a_run_does_not_wait_for_one_that_cannot_be_killed(
     apart: list[ChecksApart], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as a read of storage that does not answer."""
+    """Such as one that reads storage which does not answer."""
 
     def hanging(*arguments: Any) -> Any:
         process = process_of(apart)
-        monkeypatch.setattr(module, "LEAVE_SECONDS", 0.1)
         process.send_signal(signal.SIGSTOP)
         monkeypatch.setattr(process, "kill", lambda: None)
         raise PipelineError("no product")
