@@ -118,6 +118,8 @@ def serve(fd: int) -> None:
 
 def _serve(connection: Connection) -> None:
     os.nice(NICE)
+    import numpy.ma  # noqa: F401, which np.unique would import during a check, for 30 ms
+
     connection.recv()  # the plan is there
     name, values, regions = pickle.load(sys.stdin.buffer)
     ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values), MappedFiles())
