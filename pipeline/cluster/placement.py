@@ -95,13 +95,14 @@ class Placement:
 class Chosen(NamedTuple):
     """What computes: `gpus`, out of the usable ones, or the CPU, and `processes` to be started, 0 if this one computes.
 
-    `load` is what the number of GPUs follows from.
+    `load` is what the number of GPUs follows from; `unused` says why there are GPUs of which none can be used.
     """
 
     gpus: tuple[Gpu, ...]
     usable: tuple[Gpu, ...]
     processes: int
     load: Load | None = None
+    unused: str = ""
 
 
 def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load: Callable[[], Load]) -> Chosen:
@@ -124,7 +125,8 @@ def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load
                 flag, instead = f"--kernel {placement.kernel}", "variants are CUDA kernels: leave --kernel out"
             raise UsageError(f"{flag}: expected a GPU, but {devices.missing}; {instead}")
         number = processes(compiled()) if nbytes >= PROCESSES_FROM_BYTES else 1
-        return Chosen((), (), number if number > 1 else 0)
+        unused = f"none of {len(devices.gpus)}: {devices.missing}" if devices and devices.gpus else ""
+        return Chosen((), (), number if number > 1 else 0, unused=unused)
     usable, known = devices.gpus, None
     if placement.gpus:
         gpus = selected(placement.gpus, usable)
@@ -179,9 +181,9 @@ def open_workers(
 
 
 def _described(placement: Placement, chosen: Chosen) -> str:
-    """Which GPUs take part, and why; nothing on a CPU."""
+    """Which GPUs take part, and why; nothing where there are none."""
     if not chosen.gpus:
-        return ""
+        return chosen.unused
     why = f"--gpus {placement.gpus}" if placement.gpus else "the only one"
     if chosen.load:
         why = reason(chosen.load, len(chosen.gpus), len(chosen.usable), not placement.own_process)

@@ -274,3 +274,16 @@ def test_command_and_configuration_take_the_same(
     with dask.config.set(dask.config.collect_env(configured)), pytest.raises(SystemExit):
         main(["histogram", str(tmp_path / "data.bin"), "-q", *words])
     assert seen == [expected]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "why"),
+    [(GPUS, "auto", "none of 4: kvikio is missing"), (GPUS, "cpu", ""), ((), "auto", "")],
+)  # fmt: skip
+def test_a_run_on_the_cpu_says_why_it_uses_none_of_the_gpus(
+    gpus: tuple[Gpu, ...], device: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = Devices(gpus, "1", "1", "kvikio is missing")
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices)
+    with open_workers(Placement(device), 0) as workers:
+        assert workers.device == "cpu" and workers.gpus == why
