@@ -15,6 +15,7 @@ from pipeline.process.last_words import emit
 
 INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
 GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 OTHERS = "Other commands"  # the section of what is no job
 FIRST_COLUMN = 30  # columns at most
 

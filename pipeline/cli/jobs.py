@@ -13,7 +13,7 @@ import click
 from pipeline.by_kernel import by_kernel
 from pipeline.cli.asked import asked_for
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
-from pipeline.cli.help import COMPUTATION, INPUT, complete_files
+from pipeline.cli.help import COMPUTATION, CONTEXT, INPUT, complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, check_draw, reserve
 from pipeline.cli.plans import plan_arrays, plan_samples
@@ -40,7 +40,6 @@ from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 PLACEMENT = ("device", "gpus", "scheduler", "scheduler_file", "dashboard_address", "tls_ca_file", "tls_cert", "tls_key")
 WHOLE = (
     "FILES are raw samples, or files of a format that `info` knows (FILE::MEMBER for one array of several), slices of "

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import click
 
 from pipeline import __version__
 from pipeline.cli import COMMAND, COMPLETE
-from pipeline.cli.batch import run_command
-from pipeline.cli.compare import compare_command
-from pipeline.cli.configuration import configuration
-from pipeline.cli.demo import demo
-from pipeline.cli.devices import devices
-from pipeline.cli.doctor import doctor
-from pipeline.cli.flags import Command
-from pipeline.cli.help import SectionedGroup, program
-from pipeline.cli.info import info
-from pipeline.cli.jobs import CONTEXT, job_command
-from pipeline.cli.plan import plan
-from pipeline.cli.results import COMMANDS as RESULTS
-from pipeline.cli.runs import runs
-from pipeline.cli.slurm import slurm_command
-from pipeline.cli.study import COMMANDS
+from pipeline.cli.help import CONTEXT, SectionedGroup, program
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
 from pipeline.process.last_words import emit, leave, say, show_warning, tell
-from pipeline.storage.generate import DISTRIBUTIONS
-from pipeline.storage.generate import generate as write_samples
-from pipeline.storage.sources import DTYPES
 from workflows import WORKFLOWS
+from workflows.on_demand import OnDemand
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -51,7 +36,29 @@ START = (
 )
 
 
-@click.group(name="pipeline", cls=SectionedGroup, context_settings=CONTEXT, invoke_without_command=True)
+def _of_job(name: str) -> click.Command:
+    from pipeline.cli.jobs import job_command
+
+    return job_command(WORKFLOWS[name])
+
+
+# In the order in which help lists them.
+COMMANDS: OnDemand[click.Command] = OnDemand(
+    {name: partial(_of_job, name) for name in WORKFLOWS}
+    | {
+        "generate": "pipeline.cli.generate:generate", "run": "pipeline.cli.batch:run_command",
+        "slurm": "pipeline.cli.slurm:slurm_command",
+        **{name: f"pipeline.cli.results:{name}_command" for name in ("show", "merge", "diff", "verify")},
+        "demo": "pipeline.cli.demo:demo", "doctor": "pipeline.cli.doctor:doctor", "plan": "pipeline.cli.plan:plan",
+        "compare": "pipeline.cli.compare:compare_command", "config": "pipeline.cli.configuration:configuration",
+        "devices": "pipeline.cli.devices:devices", "info": "pipeline.cli.info:info", "runs": "pipeline.cli.runs:runs",
+        "study": "pipeline.cli.study:study", "inspect": "pipeline.cli.study:inspect",
+    }
+)  # fmt: skip
+
+
+@click.group(name="pipeline", cls=SectionedGroup, commands=COMMANDS, context_settings=CONTEXT,
+             invoke_without_command=True)  # fmt: skip
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
               help="Show the version and exit.")  # fmt: skip
 @click.pass_context
@@ -71,29 +78,6 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         emit(*(line.format(program=program()) for line in START))
-
-
-for _workflow in WORKFLOWS.values():
-    cli.add_command(job_command(_workflow))
-
-
-@cli.command(cls=Command, short_help="Write a file of samples to try things on.")
-@click.argument("file")
-@click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
-@click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")
-@click.option("--distribution", default="uniform", show_default=True, metavar="NAME",
-              help=f"One of {', '.join(DISTRIBUTIONS)}.")  # fmt: skip
-@click.option(
-    "--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed writes the same bytes."
-)
-def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) -> None:
-    """Write a file of 10-bit samples to try things on: by default 2^25 of int32, 128 MiB, as in the course."""
-    write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
-
-
-_OTHERS = demo, doctor, plan, compare_command, configuration, devices, info, runs, *COMMANDS
-for _command in (run_command, slurm_command, *RESULTS, *_OTHERS):
-    cli.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

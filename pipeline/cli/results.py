@@ -187,7 +187,7 @@ def _result(name: str) -> click.Argument:
 
 
 READ = f"A result is a file that -o wrote, {', '.join(SUFFIXES)}."
-COMMANDS = (
+show_command, merge_command, diff_command, verify_command = (
     Command(
         "show", section=RESULTS, callback=_show, short_help="Show a saved result as the run printed it.",
         params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", help="Write it in another "

@@ -69,10 +69,10 @@ def prepare_slowly():
         placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
     if GPUS or "REAL_GPUS" in os.environ:
         placement.best_number = choice.best_number = lambda load, usable, *_: usable
-    import pipeline.cli.main
+    import pipeline.cli.jobs, pipeline.cli.main
     from workflows import WORKFLOWS
     for name in ("histogram", "reduce", "transpose"):
-        pipeline.cli.main.cli.commands[name] = pipeline.cli.main.job_command(slow(WORKFLOWS[name]))
+        pipeline.cli.main.cli.commands[name] = pipeline.cli.jobs.job_command(slow(WORKFLOWS[name]))
     if GPUS:
         import pipeline.engine.run_loop
         opened = placement.open_workers

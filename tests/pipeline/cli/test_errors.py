@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from pipeline.cli import jobs
-from pipeline.cli.main import cli, job_command, main
+from pipeline.cli.jobs import job_command
+from pipeline.cli.main import cli, main
 from pipeline.engine.aggregate import run_all
 from pipeline.gpu.devices import Devices
 from workflows.aggregation import Aggregation
@@ -276,7 +277,8 @@ def test_mismatch_of_a_process(files: None, tmp_path: Path) -> None:
     """In a real process: Dask's own log of the failure is not on stderr."""
     program = """if True:
         import dataclasses
-        from pipeline.cli.main import cli, job_command, main
+        from pipeline.cli.jobs import job_command
+        from pipeline.cli.main import cli, main
         from workflows.histogram import HISTOGRAM
         lying = dataclasses.replace(HISTOGRAM, compute=lambda block, options: HISTOGRAM.compute(block, options)[::-1])
         cli.commands["histogram"] = job_command(lying)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import workflows.histogram_options
 from kernels.histogram.binning import MAX_BINS
 from pipeline.cli.flags import Command, Failure, build_options, from_configuration, option_flags
-from pipeline.cli.main import job_command
+from pipeline.cli.jobs import job_command
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
 COMMAND = job_command(HISTOGRAM)

@@ -1,0 +1,24 @@
+"""The command `generate`: a file of samples to try things on."""
+
+from __future__ import annotations
+
+import click
+
+from pipeline.cli.flags import Command
+from pipeline.storage.generate import DISTRIBUTIONS
+from pipeline.storage.generate import generate as write_samples
+from pipeline.storage.sources import DTYPES
+
+
+@click.command(cls=Command, short_help="Write a file of samples to try things on.")
+@click.argument("file")
+@click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
+@click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")
+@click.option("--distribution", default="uniform", show_default=True, metavar="NAME",
+              help=f"One of {', '.join(DISTRIBUTIONS)}.")  # fmt: skip
+@click.option(
+    "--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed writes the same bytes."
+)
+def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) -> None:
+    """Write a file of 10-bit samples to try things on: by default 2^25 of int32, 128 MiB, as in the course."""
+    write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)
