@@ -79,7 +79,8 @@ def machine_name(gpus: Sequence[Gpu], one: bool) -> str:
     """Name of the machine in file names: ``H200``, ``4xH200``; ``2cores`` where no GPU was used."""
     if not gpus:
         return f"{len(os.sched_getaffinity(0))}cores"
-    name = gpus[0].name.split()[-1]
+    words = gpus[0].name.split()[1:] or [gpus[0].name]  # after the maker's
+    name = next((word for word in words if any(map(str.isdigit, word))), words[-1])
     return name if one or len(gpus) == 1 else f"{len(gpus)}x{name}"
 
 

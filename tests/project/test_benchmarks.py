@@ -58,10 +58,14 @@ def test_job_that_writes_is_set_beside_reading_and_filling() -> None:
     assert array_file.beside({"bytes read": 8e9, "bytes written": 6e9}, 4.0, 3.0) == 4.0
 
 
-def test_names_of_machines() -> None:
-    gpu = type("Gpu", (), {"name": "NVIDIA H200"})
-    assert machine_name([gpu], True) == machine_name([gpu] * 4, True) == "H200"  # type: ignore[list-item]
-    assert machine_name([gpu] * 4, False) == "4xH200"  # type: ignore[list-item]
+@pytest.mark.parametrize(
+    ("full", "name"),
+    [("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA GeForce RTX 4090", "4090"), ("X", "X")],
+)
+def test_names_of_machines(full: str, name: str) -> None:
+    gpu: Any = type("Gpu", (), {"name": full})
+    assert machine_name([gpu], True) == machine_name([gpu] * 4, True) == name
+    assert machine_name([gpu] * 4, False) == f"4x{name}"
     assert machine_name([], False).endswith("cores")
 
 
