@@ -71,9 +71,9 @@ def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | Array
     known = {field.name: field for field in fields(workflow.options)}
     for option, value in values.items():
         if option not in known:
-            expected = ", ".join(known) or "none"
+            expected = f"options out of {', '.join(known)}" if known else "no options"
             advice = meant(option, known) or _instead(value)
-            raise UsageError(f"{name}: expected options out of {expected}, got {option!r}{advice}")
+            raise UsageError(f"{name}: expected {expected}, got {option!r}{advice}")
     for field in known.values():
         if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise UsageError(f"{name}: expected {field.name}=, got none")

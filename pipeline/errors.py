@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+import os
+import sysconfig
+import traceback
+
+from kernels.common.messages import meant as meant
+
+PACKAGES = "pipeline", "kernels", "workflows"
 
 
 class PipelineError(Exception):
@@ -68,16 +73,22 @@ class VerificationError(PipelineError):
     exit_code = 3
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """What to add to a message about an unknown name: the nearest known one, if there is one."""
-    close = get_close_matches(name, [*known], 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def failure(name: str, error: Exception) -> PipelineError:
-    """A one-line error for users, where something of this name failed with an internal error."""
+    """A one-line error for users, where something of this name failed with an internal error, or one of their job's."""
     reason = str(error).partition("\n")[0]
-    return PipelineError(f"{name} failed: {type(error).__name__}: {reason}")
+    return PipelineError(f"{name} failed: {type(error).__name__}: {reason}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """Where code that is neither ours nor of an installed package raised an error; empty if none did."""
+    frames = [] if error.__traceback__ is None else traceback.extract_tb(error.__traceback__)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = *(os.path.join(root, name, "") for name in PACKAGES), *sysconfig.get_paths().values()
+    for frame in reversed(frames):
+        path = frame.filename
+        if os.path.isabs(path) and not path.startswith(own) and "site-packages" not in path:
+            return f" ({os.path.basename(frame.filename)}, line {frame.lineno})"
+    return ""
 
 
 def unexpected(error: BaseException) -> str:

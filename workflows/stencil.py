@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.messages import meant
 from kernels.stencil.gpu import slide
 from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
 from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
@@ -56,7 +57,8 @@ class StencilOptions:
         if self.radius < 0:
             raise ValueError(f"radius: expected 0 or more, got {self.radius}")
         if self.boundary not in BOUNDARIES:
-            raise ValueError(f"boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}")
+            raise ValueError(f"boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}"
+                             f"{meant(self.boundary, BOUNDARIES)}")  # fmt: skip
         if self.weights is None:
             return
         if not isinstance(self.weights, np.ndarray):

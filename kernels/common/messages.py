@@ -1,9 +1,10 @@
-"""Warnings for the user, through Python's logging; without other settings they are lines on stderr."""
+"""Words for the user: the nearest name to a misspelt one; warnings, which are lines on stderr unless logging is set."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 
 GIVEN = "BARU_WARNINGS_GIVEN"  # environment variable: topics that a parent process has warned of
 
@@ -14,3 +15,11 @@ def warn_once(topic: str, text: str) -> None:
     if topic not in given:
         os.environ[GIVEN] = " ".join([*given, topic])
         logging.getLogger("baru").warning("warning: %s", text)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What to add to a message about an unknown name: the nearest known one, if there is one."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, [*known], 1, 0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

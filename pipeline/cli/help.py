@@ -50,7 +50,7 @@ class Flag(click.Option):
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Print the help, or say why it cannot be."""
     if value and not ctx.resilient_parsing:
-        emit(*ctx.get_help().splitlines())
+        emit(*ctx.get_help().replace("python -m pipeline", program()).splitlines())
         ctx.exit()
 
 
@@ -105,6 +105,8 @@ class SectionedGroup(_Helpful, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names; click.UsageError with the nearest one if there is none."""
         name = args[0]
+        if name == "help":  # the word that others use
+            args, name = ["--help"], "--help"
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"expected a command out of {', '.join(self.commands)}, got {name!r}"
                                    f"{meant(name, self.commands)}", ctx)  # fmt: skip

@@ -15,7 +15,7 @@ from pipeline.cli.demo import demo
 from pipeline.cli.devices import devices
 from pipeline.cli.doctor import doctor
 from pipeline.cli.flags import Command
-from pipeline.cli.help import SectionedGroup, program
+from pipeline.cli.help import SectionedGroup, complete_files, program
 from pipeline.cli.info import info
 from pipeline.cli.jobs import CONTEXT, job_command
 from pipeline.cli.plan import plan
@@ -23,6 +23,7 @@ from pipeline.cli.results import COMMANDS as RESULTS
 from pipeline.cli.runs import runs
 from pipeline.cli.slurm import slurm_command
 from pipeline.cli.study import COMMANDS
+from pipeline.cli.usage import told
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
 from pipeline.process.last_words import emit, leave, say, show_warning, tell
@@ -78,7 +79,7 @@ for _workflow in WORKFLOWS.values():
 
 
 @cli.command(cls=Command, short_help="Write a file of samples to try things on.")
-@click.argument("file")
+@click.argument("file", shell_complete=complete_files)
 @click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
 @click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")
 @click.option("--distribution", default="uniform", show_default=True, metavar="NAME",
@@ -109,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
             say(*error.format_message().splitlines())
             status = error.exit_code
         except click.ClickException as error:
-            say(f"error: {error.format_message()}", *getattr(error, "__notes__", ()))
+            say(f"error: {told(error)}", *getattr(error, "__notes__", ()))
             status = error.exit_code
         except (click.Abort, KeyboardInterrupt):  # where signals are not handled
             say("interrupted: nothing was written")

@@ -108,7 +108,7 @@ def _how_long(snapshot: Snapshot) -> list[str]:
 
 def _size(nbytes: float) -> str:
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if nbytes >= size:
+        if round(nbytes / size, 1) >= 1:
             return f"{nbytes / size:.1f} {unit}"
     return f"{nbytes / 1e3:.1f} kB"
 

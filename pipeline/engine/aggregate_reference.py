@@ -125,7 +125,7 @@ class _ReferenceCheck:
 
     def add(self, samples: NDArray[Any], first: int) -> None:
         partial = self._job.placed(self._job.reference(samples, first), first)
-        self._partial = partial if self._partial is None else self._job.workflow.combine(self._partial, partial)
+        self._partial = partial if self._partial is None else self._job.workflow.combine(partial, self._partial)
 
     def partial(self) -> NDArray[Any]:
         assert self._partial is not None

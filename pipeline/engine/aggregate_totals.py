@@ -34,7 +34,7 @@ class Totals:
             chunk = part if chunk is None else combine(chunk, part)
         sums[0] = chunk if sums[0] is None else combine(sums[0], chunk)
         for part in reversed(parts):
-            sums[1] = part.copy() if sums[1] is None else combine(part, sums[1])  # both never share their memory
+            sums[1] = part.copy() if sums[1] is None else combine(sums[1], part)  # both never share their memory
         return np.asarray(chunk)
 
     def plus(self, chunks: Sequence[Partials]) -> Totals:
