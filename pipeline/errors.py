@@ -9,6 +9,7 @@ import traceback
 from kernels.common.messages import meant as meant
 
 PACKAGES = "pipeline", "kernels", "workflows"
+DYNAMIC = "<dynamic-code>"  # the file of functions that cloudpickle sent by value: of a script or a notebook
 
 
 class PipelineError(Exception):
@@ -86,8 +87,10 @@ def _place(error: BaseException) -> str:
     own = *(os.path.join(root, name, "") for name in PACKAGES), *sysconfig.get_paths().values()
     for frame in reversed(frames):
         path = frame.filename
+        if path == DYNAMIC:
+            return f" ({frame.name}, line {frame.lineno})"
         if os.path.isabs(path) and not path.startswith(own) and "site-packages" not in path:
-            return f" ({os.path.basename(frame.filename)}, line {frame.lineno})"
+            return f" ({os.path.basename(path)}, line {frame.lineno})"
     return ""
 
 

@@ -67,15 +67,10 @@ def _slurm(
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str] | list[CompletionItem]:
-    """Jobs, then the options of that one, and files."""
-    words = ctx.params.get("words") or ()
-    if not words:
-        return [name for name in ("run", *WORKFLOWS) if name.startswith(incomplete)]
-    if not incomplete.startswith("-") or words[0] not in ("run", *WORKFLOWS):
+    """Jobs, then files."""
+    if ctx.params.get("words"):
         return complete_files(ctx, param, incomplete)
-    command = run_command if words[0] == run_command.name else job_command(WORKFLOWS[words[0]])
-    return [name for one in command.params if isinstance(one, click.Option) for name in one.opts
-            if name.startswith(incomplete)]  # fmt: skip
+    return [name for name in ("run", *WORKFLOWS) if name.startswith(incomplete)]
 
 
 def _checked(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.types import FloatParamType, IntParamType
 
+from pipeline.cli.help import program
 from pipeline.errors import meant
 
 
@@ -19,7 +20,8 @@ def told(error: click.ClickException, ctx: click.Context | None = None) -> str:
         return _no_such_option(error.option_name, ctx)
     if isinstance(error, click.MissingParameter) and ctx is not None and param is not None:
         example = getattr(ctx.command, "example", "")
-        advice = f"; for example: {ctx.command_path} {example}" if example else ""
+        command = ctx.command_path if ctx.parent else f"{program()} {ctx.command_path}"
+        advice = f"; for example: {command} {example}" if example else ""
         return f"expected {_wanted(param, ctx)}, got none{advice}"
     if isinstance(error, click.BadParameter) and param is not None:
         return f"{_name(param)}: {_in_words(error.message, param)}"

@@ -103,7 +103,7 @@ def panel(outcome: Outcome) -> list[str]:
     stages = outcome.stages
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*_calibrated(outcome), *outcome.result.lines(), ("", "")]
-    if isinstance(outcome.source, Source) and outcome.source.read_once:  # of standard input
+    if outcome.verdict.read_once:  # from standard input
         facts = [(name, text.replace("--range auto", "--range auto --spool")) for name, text in facts]
     results = len(facts) - 1
     rated, kernel = _input_bytes(outcome) >= RATED_BYTES, _kernel(outcome)

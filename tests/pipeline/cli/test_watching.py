@@ -61,7 +61,7 @@ def test_errors_are_json_too(tmp_path: Path) -> None:
 def test_unknown_format(path: str, tmp_path: Path) -> None:
     done = command(tmp_path, "histogram", path, "--log-format", "xml")
     assert done.returncode == 2
-    assert "'text', 'json'" in done.stderr
+    assert "--log-format: expected one of text, json, got 'xml'" in done.stderr
 
 
 def test_report_of_dask(path: str, tmp_path: Path) -> None:

@@ -35,6 +35,22 @@ def test_raw_defaults_to_int32_little(tmp_path: Path) -> None:
     assert values_of(open_source((str(path),))).tolist() == [1, -2, 2**31 - 1]
 
 
+@pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"1 2 3 4\n5 6 7\n", b"12\r\n34\r\n"])
+def test_text_is_no_samples(tmp_path: Path, text: bytes) -> None:
+    """Unless its bytes are said to be: a table is not counted as int32 because its length happens to fit."""
+    path = tmp_path / "table.bin"
+    path.write_bytes(text * 300 + b"9" * (-len(text) * 300 % 4))
+    with pytest.raises(UsageError, match=r"expected samples, got text; convert it .* say --dtype"):
+        open_source((str(path),))
+    assert open_source((str(path),), dtype="uint8").nbytes == os.path.getsize(path)
+
+
+@pytest.mark.parametrize("content", [b"    " * 200, b"12345678", np.arange(200, dtype="<i4").tobytes()])
+def test_samples_that_could_be_text_are_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "samples.bin").write_bytes(content)
+    assert open_source((str(tmp_path / "samples.bin"),)).nbytes == len(content)
+
+
 def test_files_and_patterns_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments in the given order, matches of a pattern sorted, and paths that other processes can use."""
     for number, name in enumerate(("b-2.bin", "b-10.bin", "a.bin", "deep/er/b.bin")):
