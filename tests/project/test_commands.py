@@ -35,6 +35,7 @@ NOT_HERE = {
     ("README.md", ".venv/bin/python -m pytest"): "the tests themselves",
     ("start.md", "python3 -m venv"): INSTALLS,
     ("start.md", ".venv/bin/pip install"): INSTALLS,
+    ("start.md", ". .venv/bin/activate"): INSTALLS,
     ("batches.md", "systemctl"): SERVICE,
     ("batches.md", "journalctl"): SERVICE,
     ("formats.md", "python -m pipeline histogram s3://"): URL,

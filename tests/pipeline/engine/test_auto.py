@@ -228,10 +228,7 @@ def test_a_check_that_fails_ends_the_run(path: str) -> None:
             raise RuntimeError("first line\nsecond line")
         return HISTOGRAM.reference(block, options)
 
-    with pytest.raises(
-        PipelineError,
-        match=r"^histogram: chunk 2 \(.* RuntimeError: first line \(\w+\.py, line \d+\)$",
-    ):
+    with pytest.raises(PipelineError, match=r"^histogram: chunk 2 \(.* RuntimeError: first line \(.*, line \d+\)$"):
         counted(path, check=plainly(failing))
 
 
