@@ -39,7 +39,7 @@ BUILT_IN = frozenset(WORKFLOWS)  # jobs, before anybody registers one
 
 
 def register(workflow: Declared) -> Declared:
-    """Make a job available under its name to `run` and to the command line; again, to replace it.
+    """Make a job available to `run` under its name, in the place of one that was registered under it before.
 
     Parameters
     ----------
