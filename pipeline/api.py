@@ -281,7 +281,8 @@ def run(
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if output is not None:
-        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}")
+        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}; save its "
+                         "plot() or to_json(), or run the command with -o")  # fmt: skip
     if memory_limit is not None:
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -27,6 +28,11 @@ def program() -> str:
 def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Leave the word to the shell, which completes it to a file."""
     return [CompletionItem(incomplete, type="file")]
+
+
+def complete_names(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes a word to one of some names."""
+    return lambda ctx, param, incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 class Flag(click.Option):

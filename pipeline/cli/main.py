@@ -78,7 +78,8 @@ for _workflow in WORKFLOWS.values():
     cli.add_command(job_command(_workflow))
 
 
-@cli.command(cls=Command, short_help="Write a file of samples to try things on.")
+@cli.command(cls=Command, short_help="Write a file of samples to try things on.",
+             example="data.bin --dtype int16 --distribution gaussian")  # fmt: skip
 @click.argument("file", shell_complete=complete_files)
 @click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
 @click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")

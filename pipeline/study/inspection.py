@@ -200,7 +200,7 @@ def _check_architecture(architecture: str) -> None:
 
         status, numbers = bindings.nvrtcGetSupportedArchs()
     except (ImportError, RuntimeError) as error:
-        raise UsageError(f"inspect needs NVRTC, got {error}; pip install 'baru[inspect]'") from error
+        raise UsageError(f"inspect needs NVRTC, got {str(error).strip()}; pip install 'baru[inspect]'") from error
     known = [*(f"sm_{number}" for number in numbers), device.HOPPER]
     if int(status) or architecture not in known:
         raise UsageError(f"expected an architecture out of {', '.join(known)}, got {architecture}")

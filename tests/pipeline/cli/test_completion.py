@@ -45,6 +45,7 @@ def test_completion_of_commands_options_and_files() -> None:
                   "generate jo", "slurm histogram jo", "show a.json --against jo"):  # fmt: skip
         assert complete("bash", f"baru {words}", len(words.split())) == ["file,jo"], words
     assert complete("bash", "baru slurm tr", 2) == ["plain,transpose"]
+    assert complete("bash", "baru study fa", 2) == ["plain,failures"]
     assert complete("zsh", "baru hi", 1)[:2] == ["plain", "histogram"]
     assert complete("fish", "baru hi", 1)[0].startswith("plain,histogram")
 
