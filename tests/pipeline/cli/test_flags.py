@@ -290,13 +290,10 @@ def test_an_option_that_nobody_can_read_is_an_error_of_the_job() -> None:
         ),
         (["x", "--bins"], "error: --bins: expected N, got nothing behind it\n"),
         (["x", "--range", "5"], "error: --range: expected LO HI, got too few words\n"),
-        (
-            [],
-            "error: expected FILES, got none; for example: python -m pipeline histogram data.bin --bins 256 "
-            "--range auto -o counts.png\n",
-        ),
+        ([], "error: expected FILES, got none; for example: python -m pipeline histogram data.bin --bins 256 --range "
+             "auto -o counts.png\n"),
     ],
-)
+)  # fmt: skip
 def test_one_line_also_without_main(words: list[str], line: str) -> None:
     """`dask pipeline` runs the command by itself; click alone would print three lines."""
     done = CliRunner().invoke(COMMAND, words)
