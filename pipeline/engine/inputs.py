@@ -67,7 +67,7 @@ def unchanged(sources: Sequence[Source], journal: Journal) -> Iterator[None]:
         yield
     except VerificationError as error:
         _check(sources, journal)
-        raise VerificationError(f"{error}; a program that writes to the input through mmap meanwhile would look the "
+        raise VerificationError(f"{error}; run again if a program writes to the input through mmap, which looks the "
                                 "same") from error  # fmt: skip
     except PipelineError:
         with suppress(PipelineError):

@@ -56,6 +56,8 @@ NOT_HERE = {
     ("distribution.md", "apptainer"): "needs Apptainer",
     ("distribution.md", "rattler-build"): "needs rattler-build and the channels of conda",
     ("distribution.md", "python3 -m venv"): INSTALLS,
+    ("distribution.md", "python -m sphinx"): "test_site.py builds these pages",
+    ("own-job.md", "python docs/examples/clipping.py"): "test_api.py runs this program",
     ("distribution.md", "sbom/bin/"): "needs cyclonedx-bom; test_distribution.py runs it where it is installed",
     ("watch.md", "dask scheduler"): "ends when it is told to; the fixture `cluster` is such a scheduler, with a worker",
     ("watch.md", "nsys"): "needs a GPU and Nsight Systems",
