@@ -39,7 +39,8 @@ def _lines(description: Description) -> Iterator[str]:
     several = f", {len(description.members)} arrays" if len(description.members) != 1 else ""
     yield f"{description.path}: {description.format}{several}{size}"
     for member in description.members[:SHOWN]:
-        yield f"  {_about(member)}"
+        if about := _about(member):
+            yield f"  {about}"
         if description.format == RAW.name and member.dtype is not None:
             yield f"    no header: {RAW_DTYPE} is a guess, --dtype says what the samples are"
         if (command := description.command(member)) is not None:
@@ -52,7 +53,7 @@ def _lines(description: Description) -> Iterator[str]:
 
 def _about(member: Member) -> str:
     if member.dtype is None:
-        return member.name or "an array"
+        return member.name
     order = byteorder_of(member)
     words = [f"{member.name}  {name_of(member.dtype)}" if member.name else name_of(member.dtype)]
     words[0] += f" {order} endian" if order else ""

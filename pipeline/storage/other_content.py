@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pipeline.errors import UsageError
 from pipeline.storage.protocol import Opening
 
 # What other content begins with: nobody means its bytes as samples, unless they say --dtype or --offset.
@@ -14,6 +15,14 @@ OTHERS = {
 }  # fmt: skip
 TEXT = "text"
 PRINTABLE = re.compile(rb"[\t\n\r -~]+")  # and with a digit and the end of a line: numbers, CSV
+
+
+class OtherContent(UsageError):
+    """A file of no samples; `what` it is, and what to do with it."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: expected samples, got {what}; {advice_on(what)}")
+        self.what = what
 
 
 def other_of(head: bytes, opening: Opening) -> str | None:

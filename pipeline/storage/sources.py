@@ -19,7 +19,7 @@ from pipeline.storage.formats.table import LATE
 from pipeline.storage.list_file import with_lists
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
-from pipeline.storage.other_content import advice_on, other_of
+from pipeline.storage.other_content import OtherContent, advice_on, other_of
 from pipeline.storage.packed import Packing
 from pipeline.storage.paths import MEMBER, STDIN, expand, is_stdin, split_item
 from pipeline.storage.pieces import AnyPiece
@@ -219,7 +219,7 @@ def format_of(path: str, opening: Opening) -> Format:
     if (by_name := next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), None)) is not None:
         return by_name
     if (other := other_of(head, opening)) is not None:
-        raise UsageError(f"{path}: expected samples, got {other}; {advice_on(other)}")
+        raise OtherContent(path, other)
     return RAW
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.describe import describe
 from pipeline.storage.sources import BYTEORDERS, DTYPES, NAMES, open_source
 from tests.cases.files import refused, some, values_of
 
@@ -43,6 +44,15 @@ def test_text_is_no_samples(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(UsageError, match=r"expected samples, got text; convert it .* say --dtype"):
         open_source((str(path),))
     assert open_source((str(path),), dtype="uint8").nbytes == os.path.getsize(path)
+
+
+def test_info_tells_what_is_no_samples(tmp_path: Path) -> None:
+    """Also among others: a folder of recordings may have a list of them."""
+    (tmp_path / "list.txt").write_text("a 1\nb 2\n")
+    np.save(tmp_path / "x.npy", np.arange(5))
+    text, array = describe(str(tmp_path), recursive=True)
+    assert (text.format, text.nbytes, array.format) == ("text", 8, "npy")
+    assert text.members[0].problem.startswith("no samples; convert it")
 
 
 @pytest.mark.parametrize("content", [b"    " * 200, b"12345678", np.arange(200, dtype="<i4").tobytes()])
