@@ -94,7 +94,7 @@ class QuantileOptions:
             raise ValueError(f"--q: {error}") from None
         if self.method not in METHODS:
             raise ValueError(f"--method: expected one of {', '.join(METHODS)}, got {self.method!r}"
-                             f"{meant(self.method, METHODS)}")  # fmt: skip
+                             f"{meant(self.method, METHODS, 0.4)}")  # fmt: skip
         check_nan_mode(self.nan)
 
     @property

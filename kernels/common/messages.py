@@ -17,9 +17,9 @@ def warn_once(topic: str, text: str) -> None:
         logging.getLogger("baru").warning("warning: %s", text)
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """What to add to a message about an unknown name: the nearest known one, if there is one."""
+def meant(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """What to add to a message about an unknown name: the nearest known one, if one is at least so similar."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, [*known], 1, 0.5)
+    close = get_close_matches(name, [*known], 1, least)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -90,7 +90,7 @@ def read_jobs(path: str) -> list[Planned]:
 def _command(where: str, table: Mapping[str, Any]) -> Command:
     name = table.get(JOB)
     if not isinstance(name, str) or name not in WORKFLOWS:
-        near = meant(str(name), WORKFLOWS)
+        near = meant(str(name), WORKFLOWS, 0.5)
         raise UsageError(f"{where}: expected {JOB} = one of {', '.join(WORKFLOWS)}, got {name!r}{near}")
     return job_command(WORKFLOWS[name])
 
@@ -109,7 +109,7 @@ def _check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> N
     for key in table:
         if _plain(key) not in known:
             where_to = "; no job of a batch has it of its own: leave it out here" if _plain(key) in OF_ALL else ""
-            raise UsageError(f"{where}: expected no key {key!r}{where_to or meant(_plain(key), known)}")
+            raise UsageError(f"{where}: expected no key {key!r}{where_to or meant(_plain(key), known, 0.5)}")
 
 
 def _plain(key: str) -> str:
