@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sysconfig
 import traceback
-
-from kernels.common.messages import meant as meant
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 PACKAGES = "pipeline", "kernels", "workflows"
 DYNAMIC = "<dynamic-code>"  # the file of functions that cloudpickle sent by value: of a script or a notebook
@@ -72,6 +73,18 @@ class VerificationError(PipelineError):
     """
 
     exit_code = 3
+
+
+def meant(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """What to add to a message about an unknown name: the nearest known one, if one is at least so similar."""
+    close = get_close_matches(name, [*known], 1, least)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def with_nearest(text: str) -> str:
+    """A message that ends with an unknown one of some names, with the nearest of them."""
+    found = re.search(r"expected (?:one|some) of (.+?)(?:, separated by commas)?, got '(\w+)'$", text)
+    return text if found is None else text + meant(found[2], found[1].split(", "))
 
 
 def failure(name: str, error: Exception) -> PipelineError:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.messages import meant
 from kernels.map.check import numpy_results, operands_at, right_results, wrong_places
 from kernels.map.gpu import OPERATIONS
 from kernels.map.promotion import combine
@@ -29,8 +28,7 @@ class MapOptions:
     def __post_init__(self) -> None:
         known = [name.replace("_", "-") for name in OPERATIONS]
         if self.operation not in known:
-            raise ValueError(f"operation: expected one of {', '.join(known)}, got {self.operation!r}"
-                             f"{meant(self.operation, known)}")  # fmt: skip
+            raise ValueError(f"operation: expected one of {', '.join(known)}, got {self.operation!r}")
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.messages import meant
 from kernels.quantile import cpu
 from kernels.quantile.cells import Disagreement, combined
 from kernels.quantile.check import AroundCheck, PatternsCheck, around_check, patterns_check
@@ -93,8 +93,9 @@ class QuantileOptions:
         except ValueError as error:
             raise ValueError(f"--q: {error}") from None
         if self.method not in METHODS:
-            raise ValueError(f"--method: expected one of {', '.join(METHODS)}, got {self.method!r}"
-                             f"{meant(self.method, METHODS, 0.4)}")  # fmt: skip
+            close = get_close_matches(self.method, METHODS, 1, 0.4)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"--method: expected one of {', '.join(METHODS)}, got {self.method!r}{meant}")
         check_nan_mode(self.nan)
 
     @property

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.messages import meant
 from kernels.reduce import cpu, exact_sum, powers
 from kernels.reduce import partial as layout
 from kernels.reduce.check_powers import reduce_check_with_powers
@@ -64,8 +63,7 @@ class ReduceOptions:
         for name in names:
             if name not in OPERATIONS and not is_order_statistic(name):
                 known = f"{', '.join(OPERATIONS)}, {', '.join(NAMES)}, q0.01"
-                raise ValueError(f"--op: expected some of {known}, separated by commas, got {name!r}"
-                                 f"{meant(name, (*OPERATIONS, *NAMES))}")  # fmt: skip
+                raise ValueError(f"--op: expected some of {known}, separated by commas, got {name!r}")
             if names.count(name) > 1:
                 raise ValueError(f"--op: expected each operation once, got {name} {names.count(name)} times")
         if self.nan not in NAN_MODES:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.messages import meant
 from kernels.stencil.gpu import slide
 from kernels.stencil.reference import box_reference, weighted_reference, wrong_sums
 from kernels.stencil.windows import Weights, box_dtype, from_rows, to_rows, weighted_dtype
@@ -57,8 +56,7 @@ class StencilOptions:
         if self.radius < 0:
             raise ValueError(f"radius: expected 0 or more, got {self.radius}")
         if self.boundary not in BOUNDARIES:
-            raise ValueError(f"boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}"
-                             f"{meant(self.boundary, BOUNDARIES)}")  # fmt: skip
+            raise ValueError(f"boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}")
         if self.weights is None:
             return
         if not isinstance(self.weights, np.ndarray):

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from time import perf_counter
 
 from kernels.common.cache import open_cache, open_cached, write_cached
 from kernels.common.messages import warn_once
@@ -40,7 +39,6 @@ EXTERN = re.compile(r'^extern "C" [^\n{(]*?(\w+)\(', re.MULTILINE)
 FUNCTION = re.compile(r"^\w[^\n{(;]*?(\w+)\(", re.MULTILINE)
 
 _lock = Lock()
-_spent = 0.0  # seconds of this process in compilers
 _hung: set[tuple[str, ...]] = set()  # compilers that did not end in time
 
 
@@ -51,11 +49,6 @@ def library(source: Path) -> ctypes.CDLL | None:
     """
     with _lock:
         return _library(source)
-
-
-def seconds_compiling() -> float:
-    """How long compilers have taken in this process."""
-    return _spent
 
 
 def expected(source: Path) -> bool:
@@ -136,10 +129,8 @@ def features() -> str:
 
 def _compile(words: tuple[str, ...], source: Path) -> bytes:
     """The library of a source."""
-    global _spent
     if words in _hung:
         raise subprocess.TimeoutExpired(words, 0)
-    began = perf_counter()
     with temporary_folder() as folder:
         made = folder / "kernel.so"
         try:
@@ -147,8 +138,6 @@ def _compile(words: tuple[str, ...], source: Path) -> bytes:
         except subprocess.TimeoutExpired:
             _hung.add(words)  # it would hang for the next source, too
             raise
-        finally:
-            _spent += perf_counter() - began
         return made.read_bytes()
 
 

@@ -10,7 +10,7 @@ import click
 from click.types import FloatParamType, IntParamType
 
 from pipeline.cli.help import program
-from pipeline.errors import meant
+from pipeline.errors import meant, with_nearest
 
 
 def told(error: click.ClickException, ctx: click.Context | None = None) -> str:
@@ -34,7 +34,7 @@ def told(error: click.ClickException, ctx: click.Context | None = None) -> str:
     if ctx is not None and (extra := re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)):
         wanted = " ".join(one.make_metavar(ctx) for one in ctx.command.params if isinstance(one, click.Argument))
         return f"expected {wanted or 'no files'} alone, got {extra[1]!r} behind it"
-    return error.format_message()
+    return with_nearest(error.format_message())
 
 
 def _no_such_option(option: str, ctx: click.Context) -> str:

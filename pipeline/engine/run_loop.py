@@ -18,13 +18,12 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
-from kernels.common.cxx import seconds_compiling
 from pipeline.cluster.choice import Load
 from pipeline.cluster.shared import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages
-from pipeline.engine.pace import LEAST_SECONDS
+from pipeline.engine.pace import LEAST_SECONDS, seconds_not_counted
 from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
@@ -180,7 +179,7 @@ class Run:
         them, in the first run on a machine, does not count.
         """
         began, until, monitor = perf_counter(), math.inf, self.settings.monitor
-        compiling = seconds_compiling()
+        before = seconds_not_counted()
         monitor.begin(work.total, self.stages.lanes)
         beside = self.workers.device == "gpu"
 
@@ -189,7 +188,7 @@ class Run:
             now = perf_counter()
             if not needed and until == math.inf:
                 until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
-            in_time = now < until + seconds_compiling() - compiling
+            in_time = now < until + seconds_not_counted() - before
             return work.extra(in_time) if beside or needed < self.workers.threads else None
 
         name_of = partial(self._name_of, work)

@@ -158,6 +158,7 @@ def test_close_names_are_suggested(data: Path) -> None:
         ("historgam", {}, "got 'historgam'; did you mean 'histogram'?"),
         ("sort", {}, "got 'sort'"),
         ("histogram", {"edge": 1}, "got 'edge'; did you mean 'edges'?"),
+        ("reduce", {"op": "mena"}, "got 'mena'; did you mean 'mean'?"),
         ("histogram", {"width": 1}, "got 'width'"),
     ):
         with pytest.raises(UsageError) as caught:
