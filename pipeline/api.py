@@ -35,10 +35,11 @@ Declared = TypeVar("Declared", bound=Aggregation[Any] | ArrayJob[Any])
 Path = str | os.PathLike[str]
 Given = Path | NDArray[Any]
 Jobs = Sequence[tuple[str, Mapping[str, Any]]]
+BUILT_IN = frozenset(WORKFLOWS)  # jobs, before anybody registers one
 
 
 def register(workflow: Declared) -> Declared:
-    """Make a job available under its name to `run` and to the command line.
+    """Make a job available to `run` under its name, in the place of one that was registered under it before.
 
     Parameters
     ----------
@@ -48,7 +49,9 @@ def register(workflow: Declared) -> Declared:
     Raises
     ------
     ValueError
-        If another job has the name.
+        If one of baru's own jobs has the name.
+    TypeError
+        If it is no job.
 
     Examples
     --------
@@ -60,8 +63,11 @@ def register(workflow: Declared) -> Declared:
     >>> int(pipeline.run("adc", numpy.arange(5)).counts.sum())
     5
     """
-    if WORKFLOWS.setdefault(workflow.name, workflow) is not workflow:
-        raise ValueError(f"register: expected a new name, got {workflow.name!r}, which another job has")
+    if not isinstance(workflow, Aggregation | ArrayJob):
+        raise TypeError(f"register: expected a workflows.Aggregation or ArrayJob, {got(workflow)}")
+    if workflow.name in BUILT_IN and WORKFLOWS[workflow.name] is not workflow:
+        raise ValueError(f"register: expected a name of your own, got {workflow.name!r}, which a job of baru has")
+    WORKFLOWS[workflow.name] = workflow  # a cell of a notebook runs again, a module is loaded again
     return workflow
 
 
@@ -275,7 +281,8 @@ def run(
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if output is not None:
-        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}")
+        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}; save its "
+                         "plot() or to_json(), or run the command with -o")  # fmt: skip
     if memory_limit is not None:
         raise UsageError(
             f"{names}: expected no memory_limit=, since it holds a few MiB for each thread; got {memory_limit}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.preparation import Preparation
-from pipeline.errors import UsageError, meant
+from pipeline.errors import UsageError, meant, with_nearest
 from pipeline.in_memory.kept_options import kept
 from pipeline.in_memory.kinds import DASK, kind_of, view_of
 from pipeline.storage.sources import NAMES
@@ -71,9 +71,9 @@ def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | Array
     known = {field.name: field for field in fields(workflow.options)}
     for option, value in values.items():
         if option not in known:
-            expected = ", ".join(known) or "none"
+            expected = f"options out of {', '.join(known)}" if known else "no options"
             advice = meant(option, known) or _instead(value)
-            raise UsageError(f"{name}: expected options out of {expected}, got {option!r}{advice}")
+            raise UsageError(f"{name}: expected {expected}, got {option!r}{advice}")
     for field in known.values():
         if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise UsageError(f"{name}: expected {field.name}=, got none")
@@ -83,7 +83,7 @@ def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | Array
             option: _typed(known[option], hints[option], value) for option, value in values.items()
         })  # fmt: skip
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(with_nearest(f"{name}: {error}")) from None
 
 
 def _typed(field: Field[Any], hint: Any, value: Any) -> Any:

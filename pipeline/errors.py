@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+PACKAGES = "pipeline", "kernels", "workflows"
+DYNAMIC = "<dynamic-code>"  # the file of functions that cloudpickle sent by value: of a script or a notebook
 
 
 class PipelineError(Exception):
@@ -68,16 +75,36 @@ class VerificationError(PipelineError):
     exit_code = 3
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """What to add to a message about an unknown name: the nearest known one, if there is one."""
-    close = get_close_matches(name, [*known], 1)
+def meant(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """What to add to a message about an unknown name: the nearest known one, if one is at least so similar."""
+    close = get_close_matches(name, [*known], 1, least)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def with_nearest(text: str) -> str:
+    """A message that ends with an unknown one of some names, with the nearest of them."""
+    found = re.search(r"expected (?:one|some) of (.+?)(?:, separated by commas)?, got '(\w+)'$", text)
+    return text if found is None else text + meant(found[2], found[1].split(", "))
+
+
 def failure(name: str, error: Exception) -> PipelineError:
-    """A one-line error for users, where something of this name failed with an internal error."""
+    """A one-line error for users, where something of this name failed with an internal error, or one of their job's."""
     reason = str(error).partition("\n")[0]
-    return PipelineError(f"{name} failed: {type(error).__name__}: {reason}")
+    return PipelineError(f"{name} failed: {type(error).__name__}: {reason}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """Where code that is neither ours nor of an installed package raised an error; empty if none did."""
+    frames = [] if error.__traceback__ is None else traceback.extract_tb(error.__traceback__)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    own = *(os.path.join(root, name, "") for name in PACKAGES), *sysconfig.get_paths().values()
+    for frame in reversed(frames):
+        path = frame.filename
+        if path == DYNAMIC:
+            return f" ({frame.name}, line {frame.lineno})"
+        if os.path.isabs(path) and not path.startswith(own) and "site-packages" not in path:
+            return f" ({os.path.basename(path)}, line {frame.lineno})"
+    return ""
 
 
 def unexpected(error: BaseException) -> str:

@@ -184,7 +184,7 @@ class HistogramResult(PlottedHistogram):
                 100 * outside / self.samples, 99.9 if outside < self.samples else 100
             )  # never rounded up to 100
             advice = "" if self.surveyed or self.scale == "log" else (
-                "; --range auto, with --spool for standard input, includes all that are finite")  # fmt: skip
+                "; --range auto includes all that are finite")  # fmt: skip
             facts.append(("outside", f"{outside:,} samples ({share:.3g} %){advice}"))
         return [
             *facts,

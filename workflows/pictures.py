@@ -20,7 +20,7 @@ SIZE, DPI = (9.0, 4.5), 120
 COLUMNS, ROWS = 600, 300  # drawn at most, in a picture of that size: none is narrower than a pixel
 MOST_NAMES, MOST_CHARACTERS = 24, 20  # of rows beside a map
 DARK, LIGHT = "0.25", "0.6"  # greys
-MISSING = "a picture needs matplotlib; install the extra plot"
+MISSING = "a picture needs matplotlib; pip install 'baru[plot]'"
 STYLES = ({"color": "0.1", "linestyle": "-", "linewidth": 1.2}, {"color": "0.5", "linestyle": "--", "linewidth": 1.2})
 LEAST_POWER, DIGITS, MOST_DIGITS = -4, 8, 30  # of ten, for numbers that are written out; before the point, at most
 

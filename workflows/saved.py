@@ -42,7 +42,7 @@ def loaded(document: Mapping[str, Any], selected_by: Mapping[str, Any]) -> Any:
         rows = isinstance(result, RowsResult)
         return (SelectedRows if rows else selected_result)(result, excluded, selected_by)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise ValueError(f"expected a result, got something else ({type(error).__name__}: {error})") from None
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def _histogram(document: Mapping[str, Any]) -> HistogramResult | HistogramRows:

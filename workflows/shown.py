@@ -22,8 +22,10 @@ class Shown:
         lines = [(name, text) for name, text in self.lines()[:MOST_LINES] if text]  # type: ignore[attr-defined]
         if (verdict := getattr(self, "verification", None)) is not None:
             lines.append(("verdict", str(verdict)))
+        bars = ";white-space:pre;font-family:monospace" if any("█" in text for _, text in lines) else ""
         rows = "".join(
-            f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+            f'<tr><th style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left{bars}">{escape(text)}</td></tr>'
             for name, text in lines
         )
         drawing = sketch(*self.steps()) if hasattr(self, "steps") else ""

@@ -14,7 +14,7 @@ import click
 
 from pipeline.cli.batch_state import BatchState, key_of
 from pipeline.cli.flags import Command, Duration, from_configuration
-from pipeline.cli.help import OUTPUT, PLACE, Flag
+from pipeline.cli.help import OUTPUT, PLACE, Flag, complete_files
 from pipeline.cli.job_list import Planned, read_jobs
 from pipeline.cluster.shared import Shared, one_cluster
 from pipeline.engine.outcome import Outcome
@@ -41,9 +41,11 @@ def _command_callback(path: str, **_: Any) -> None:
         jobs = [job for job in jobs if job.name in values["only"]]
         if not jobs:
             raise UsageError(f"{path}: expected jobs called {', '.join(values['only'])}, got none")
+    if values["dry_run"]:
+        ctx.exit(_plan_all(jobs, values))
     state = BatchState(path)
     if values["resume"] and not state.load():
-        say("nothing to resume: all jobs are run")
+        say("no unfinished batch of this file: all jobs run")
     lines: list[Line] = []
     try:
         with one_cluster(_bytes_of(jobs)) as shared:
@@ -74,7 +76,7 @@ def _run_all(jobs: Sequence[Planned], state: BatchState, shared: Shared, values:
             if not values["quiet"]:
                 say(f"[{number}/{len(jobs)}] {job.name}")
             lines.append(_line(job))
-            _run(job, lines[-1], values)
+            _run(job, lines[-1], [*["--resume"] * values["resume"], "--quiet"])
             if lines[-1]["status"] == 0:
                 state.finish(job, key, lines[-1])
             elif lines[-1]["status"] == PipelineError.exit_code:
@@ -84,15 +86,25 @@ def _run_all(jobs: Sequence[Planned], state: BatchState, shared: Shared, values:
         signals.unseal()
 
 
+def _plan_all(jobs: Sequence[Planned], values: dict[str, Any]) -> int:
+    """Print what each job would need; the worst exit status."""
+    lines: list[Line] = []
+    for job in jobs:
+        if not values["as_json"]:
+            emit(*([""] if lines else []), f"{job.name}: {' '.join([str(job.command.name), *job.files])}")
+        lines.append(_line(job))
+        _run(job, lines[-1], ["--dry-run", *["--json"] * values["as_json"]])
+    return next((one for one in WORST if any(line["status"] == one for line in lines)), 0)
+
+
 def _line(job: Planned) -> Line:
     return {"name": job.name, "job": job.command.name, "files": list(job.files), "outputs": list(job.outputs),
             "status": None}  # fmt: skip
 
 
-def _run(job: Planned, line: Line, values: dict[str, Any]) -> None:
-    """Run a job; its line gets the status, when it began, how long it took, and what it found or why it failed."""
+def _run(job: Planned, line: Line, more: Sequence[str]) -> None:
+    """Run a job with more flags; its line gets the status, when it began, how long it took, and what came of it."""
     outcomes: list[Outcome] = []
-    more = ["--resume"] * values["resume"] + ["--quiet"]
     line["began"], began = datetime.now(UTC).isoformat(timespec="seconds"), perf_counter()
     try:
         with job.command.make_context(str(job.command.name), [*more, *job.words], obj=outcomes.extend) as ctx:
@@ -157,7 +169,7 @@ def _cut(text: str, most: int) -> str:
 run_command = Command(
     "run",
     params=[
-        click.Argument(["path"], metavar="JOBS.toml"),
+        click.Argument(["path"], metavar="JOBS.toml", shell_complete=complete_files),
         Flag(["--only"], multiple=True, metavar="NAME", help="Run the jobs of this name alone; may be given several "
              "times."),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object for each job, on a line of "
@@ -165,6 +177,8 @@ run_command = Command(
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Do not say on stderr which job begins."),
         Flag(["--resume"], group=PLACE, is_flag=True, help="Leave out jobs that are finished, with the same inputs and "
              "outputs, and continue the one that was interrupted."),
+        Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing, and say of each job what it would need, as "
+             "`plan` does."),
         Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop all after 90s, 30m or 2h, "
              "with exit status 75."),
     ],

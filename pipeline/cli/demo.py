@@ -57,7 +57,8 @@ def demo(device: str) -> None:
         try:
             run(replace(HISTOGRAM, compute=_wrong), options, open_source((str(path),)), settings)
         except VerificationError as error:
-            emit(f"   caught: {error}", f"   a command ends with status {error.exit_code}, then")
+            emit(f"   caught: {str(error).partition('; nothing was written')[0]}",
+                 f"   a command writes nothing then, and ends with status {error.exit_code}")  # fmt: skip
         else:
             raise PipelineError("demo: expected the planted error to be caught, got a verified result; report this")
     emit("4. removed what was made", "",

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import click
 
 from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
+from pipeline.cli.usage import told
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.selection import as_text
 from pipeline.process.last_words import say
@@ -40,7 +41,7 @@ class Command(GroupedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Complete `--range auto` to as many words as click expects, and explain `--range 0,1000`."""
-        with _one_line():
+        with _one_line(ctx):
             words = list(self._complete(args))
             ctx.meta[WORDS] = tuple(words)  # click takes them from the list
             return super().parse_args(ctx, words)
@@ -66,19 +67,19 @@ class Command(GroupedCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
-        with _one_line():
+        with _one_line(ctx):
             return super().invoke(ctx)
 
 
 @contextlib.contextmanager
-def _one_line() -> Iterator[None]:
+def _one_line(ctx: click.Context) -> Iterator[None]:
     """Show errors as one line, also under `dask pipeline`, where click itself would add two about the usage."""
     try:
         yield
     except PipelineError as error:
         raise Failure(error) from None
     except click.UsageError as error:
-        raise Failure(UsageError(error.format_message())) from None
+        raise Failure(UsageError(told(error, ctx))) from None
 
 
 # click.ParamType can be subscripted only from click 8.4 on.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from pipeline.cli.flags import Command
+from pipeline.cli.help import complete_files
 from pipeline.storage.generate import DISTRIBUTIONS
 from pipeline.storage.generate import generate as write_samples
 from pipeline.storage.sources import DTYPES
 
 
-@click.command(cls=Command, short_help="Write a file of samples to try things on.")
-@click.argument("file")
+@click.command(cls=Command, short_help="Write a file of samples to try things on.",
+               example="data.bin --dtype int16 --distribution gaussian")  # fmt: skip
+@click.argument("file", shell_complete=complete_files)
 @click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
 @click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")
 @click.option("--distribution", default="uniform", show_default=True, metavar="NAME",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -30,6 +31,11 @@ def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(incomplete, type="file")]
 
 
+def complete_names(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes a word to one of some names."""
+    return lambda ctx, param, incomplete: [name for name in names if name.startswith(incomplete)]
+
+
 class Flag(click.Option):
     """An option in a group of the help; `shown` describes its default, `alone` is a word that replaces all its values.
 
@@ -51,7 +57,7 @@ class Flag(click.Option):
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Print the help, or say why it cannot be."""
     if value and not ctx.resilient_parsing:
-        emit(*ctx.get_help().splitlines())
+        emit(*ctx.get_help().replace("python -m pipeline", program()).splitlines())
         ctx.exit()
 
 
@@ -106,6 +112,8 @@ class SectionedGroup(_Helpful, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names; click.UsageError with the nearest one if there is none."""
         name = args[0]
+        if name == "help":  # the word that others use
+            args, name = ["--help"], "--help"
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"expected a command out of {', '.join(self.commands)}, got {name!r}"
                                    f"{meant(name, self.commands)}", ctx)  # fmt: skip

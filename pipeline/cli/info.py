@@ -8,15 +8,17 @@ from collections.abc import Iterator
 import click
 
 from pipeline.cli.flags import Command
-from pipeline.cli.help import complete_files
+from pipeline.cli.help import complete_files, program
 from pipeline.process.last_words import emit
 from pipeline.storage.describe import Description, byteorder_of, describe, name_of, nbytes_of, problem_of
 from pipeline.storage.protocol import Member
+from pipeline.storage.raw import RAW, RAW_DTYPE
 
 SHOWN = 20  # arrays of a file; --json has all
 
 
-@click.command(cls=Command, short_help="Say what files are: format, arrays, dtype, shape, chunks, compression.")
+@click.command(cls=Command, short_help="Say what files are: format, arrays, dtype, shape, chunks, compression.",
+               example="recording.h5 'run-*.npy'")  # fmt: skip
 @click.argument("files", nargs=-1, required=True, shell_complete=complete_files)
 @click.option("--recursive", is_flag=True, help="All files below a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -37,9 +39,12 @@ def _lines(description: Description) -> Iterator[str]:
     several = f", {len(description.members)} arrays" if len(description.members) != 1 else ""
     yield f"{description.path}: {description.format}{several}{size}"
     for member in description.members[:SHOWN]:
-        yield f"  {_about(member)}"
+        if about := _about(member):
+            yield f"  {about}"
+        if description.format == RAW.name and member.dtype is not None:
+            yield f"    no header: {RAW_DTYPE} is a guess, --dtype says what the samples are"
         if (command := description.command(member)) is not None:
-            yield f"    {command}"
+            yield f"    {command.replace('python -m pipeline', program(), 1)}"
         else:
             yield f"    cannot be read: {problem_of(member)}"
     if len(description.members) > SHOWN:
@@ -48,11 +53,12 @@ def _lines(description: Description) -> Iterator[str]:
 
 def _about(member: Member) -> str:
     if member.dtype is None:
-        return member.name or "an array"
+        return member.name
     order = byteorder_of(member)
     words = [f"{member.name}  {name_of(member.dtype)}" if member.name else name_of(member.dtype)]
     words[0] += f" {order} endian" if order else ""
-    words.append(" × ".join(map(str, member.shape)) or "a scalar")
+    shape = " × ".join(f"{length:,}" for length in member.shape)
+    words.append(f"{shape} samples" if len(member.shape) == 1 else shape or "a scalar")
     words.append(f"{nbytes_of(member):,} bytes")
     if member.chunks is not None:
         words.append(f"in chunks of {' × '.join(map(str, member.chunks))}")

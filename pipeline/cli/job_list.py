@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -15,7 +14,8 @@ import click
 from pipeline.cli.flags import Command, build_options, from_configuration
 from pipeline.cli.help import Flag
 from pipeline.cli.jobs import job_command, parse_also
-from pipeline.errors import UsageError
+from pipeline.cli.usage import told
+from pipeline.errors import UsageError, meant
 from pipeline.storage.list_file import with_lists
 from pipeline.storage.paths import MEMBER, expand, is_stdin, split_item
 from workflows import WORKFLOWS
@@ -90,7 +90,7 @@ def read_jobs(path: str) -> list[Planned]:
 def _command(where: str, table: Mapping[str, Any]) -> Command:
     name = table.get(JOB)
     if not isinstance(name, str) or name not in WORKFLOWS:
-        near = _nearest(str(name), WORKFLOWS)
+        near = meant(str(name), WORKFLOWS, 0.5)
         raise UsageError(f"{where}: expected {JOB} = one of {', '.join(WORKFLOWS)}, got {name!r}{near}")
     return job_command(WORKFLOWS[name])
 
@@ -109,16 +109,11 @@ def _check_keys(where: str, table: Mapping[str, Any], known: Sequence[str]) -> N
     for key in table:
         if _plain(key) not in known:
             where_to = "; no job of a batch has it of its own: leave it out here" if _plain(key) in OF_ALL else ""
-            raise UsageError(f"{where}: expected no key {key!r}{where_to or _nearest(_plain(key), known)}")
+            raise UsageError(f"{where}: expected no key {key!r}{where_to or meant(_plain(key), known, 0.5)}")
 
 
 def _plain(key: str) -> str:
     return key.replace("_", "-")
-
-
-def _nearest(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    close = get_close_matches(word, list(known), 1, 0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _jobs(where: str, command: Command, defaults: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Planned]:
@@ -156,7 +151,7 @@ def _told_of(where: str) -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        raise UsageError(f"{where}: {error.format_message()}") from None
+        raise UsageError(f"{where}: {told(error)}") from None
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 

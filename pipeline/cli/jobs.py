@@ -21,12 +21,13 @@ from pipeline.cli.preparation import preparation_asked
 from pipeline.cli.rows import rows_asked
 from pipeline.cli.runs import journal_of
 from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
+from pipeline.cli.usage import told
 from pipeline.cli.watching import Watched, watching
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.outcome import Outcome, with_digest
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, meant
 from pipeline.process import log_lines
 from pipeline.process.signals import Stopped
 from pipeline.process.signals import limit as time_limit
@@ -122,7 +123,7 @@ def parse_also(text: str) -> Requested:
     workflow = WORKFLOWS.get(name)
     if not isinstance(workflow, Aggregation):
         known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
-        raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}")
+        raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}{meant(name, known.split(', '))}")
     arguments, flags = option_flags(workflow.options)
     command = Command(name, params=[*arguments, *flags, kernel_flag(), output_flag(workflow)],
                       add_help_option=False)  # fmt: skip
@@ -134,7 +135,7 @@ def parse_also(text: str) -> Requested:
         job = Job(by_kernel(workflow, options, values["kernel"]), options)
         return Requested(job, values["output"], read, asked_for(ctx))
     except click.ClickException as error:
-        raise click.UsageError(f"--also {name}: {error.format_message()}") from None
+        raise click.UsageError(f"--also {name}: {told(error)}") from None
     except UsageError as error:  # of the kernel; it names the job
         raise click.UsageError(f"--also {error}") from None
 

@@ -10,6 +10,7 @@ import click
 from pipeline import __version__
 from pipeline.cli import COMMAND, COMPLETE
 from pipeline.cli.help import CONTEXT, SectionedGroup, program
+from pipeline.cli.usage import told
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
 from pipeline.process.last_words import emit, leave, say, show_warning, tell
@@ -93,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
             say(*error.format_message().splitlines())
             status = error.exit_code
         except click.ClickException as error:
-            say(f"error: {error.format_message()}", *getattr(error, "__notes__", ()))
+            say(f"error: {told(error)}", *getattr(error, "__notes__", ()))
             status = error.exit_code
         except (click.Abort, KeyboardInterrupt):  # where signals are not handled
             say("interrupted: nothing was written")

@@ -108,7 +108,7 @@ def _how_long(snapshot: Snapshot) -> list[str]:
 
 def _size(nbytes: float) -> str:
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if nbytes >= size:
+        if round(nbytes / size, 1) >= 1:
             return f"{nbytes / size:.1f} {unit}"
     return f"{nbytes / 1e3:.1f} kB"
 
@@ -131,6 +131,10 @@ def stages(unit: Snapshot) -> str:
     return f"{'  '.join(shown)} GB/s" if shown else ""
 
 
+def _chunks(number: int) -> str:
+    return f"{number:,} chunk{'s'[: number != 1]}"
+
+
 def lines(snapshot: Snapshot, width: int) -> list[str]:
     """Lines for a terminal of so many columns: the run, then one for each GPU or process."""
     share = 0.0
@@ -141,7 +145,7 @@ def lines(snapshot: Snapshot, width: int) -> list[str]:
     shown = [f"{snapshot['job']}  {bar}{', '.join([_amount(snapshot), *_how_long(snapshot)])}"]
     columns = max((len(unit["name"]) for unit in snapshot["units"]), default=0)
     shown += [
-        f"{unit['name']:<{columns}}  {_rate(unit):>11}  {stages(unit)}, {unit['chunks']:,} chunks"
+        f"{unit['name']:<{columns}}  {_rate(unit):>11}  {stages(unit)}, {_chunks(unit['chunks'])}"
         for unit in snapshot["units"]
     ]
     most = max(min(width - ROOM, WIDTH - ROOM), 1)

@@ -11,7 +11,7 @@ import click
 
 from pipeline.cli.asked import command_words
 from pipeline.cli.flags import Command, build_options, from_configuration
-from pipeline.cli.help import OUTPUT, Flag
+from pipeline.cli.help import OUTPUT, Flag, complete_files
 from pipeline.cli.jobs import job_command, run_again
 from pipeline.cli.outputs import Named, check_apart, check_draw
 from pipeline.engine.aggregate_plan import Job
@@ -157,7 +157,8 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
     emit(f"{path}: verified, every number is what the data give",
          f"  {outcomes[0].verdict.samples:,} samples computed again on the CPU, and all of them once more by the "
          "check, which shares no code with it",
-         f"  then computed on {devices or 'nothing'} by baru {saved.parts[0]['environment']['versions'].get('baru')}",
+         f"  the result was computed on {devices or 'nothing'}, by baru "
+         f"{saved.parts[0]['environment']['versions'].get('baru')}",
          *([f"  BLAKE3 of the samples is the same: {digest}"] if digest else []),
          *([f"  {changes}"] if changes else []))  # fmt: skip
 
@@ -169,7 +170,7 @@ def _changes(saved: Saved, source: Source) -> str:
     if not then:
         return "the record names no files: the samples came from standard input"
     if len(then) != len(now):
-        return f"the record names {len(then)} files, and these are {len(now)}"
+        return f"inputs: {len(then)} in the record, {len(now)} given"
     for before, after in zip(then, now, strict=True):
         if before.get("size") != after.get("size"):
             return f"{after['path']} has {after.get('size')} bytes, and had {before.get('size')}"
@@ -183,7 +184,8 @@ def _json_flag() -> click.Option:
 
 
 def _result(name: str) -> click.Argument:
-    return click.Argument([name], metavar=name.upper() if name in ("a", "b") else "RESULT")
+    metavar = name.upper() if name in ("a", "b") else "RESULT"
+    return click.Argument([name], metavar=metavar, shell_complete=complete_files)
 
 
 READ = f"A result is a file that -o wrote, {', '.join(SUFFIXES)}."
@@ -195,7 +197,7 @@ show_command, merge_command, diff_command, verify_command = (
                 Flag(["--draw"], group=OUTPUT, type=click.Choice(pictures.HOW), default="counts", shown="counts",
                      help="What a picture of -o shows: counts; log, the same on a logarithmic scale; or cumulative, "
                      "the share of the samples up to a value."),
-                Flag(["--against"], group=OUTPUT, metavar="RESULT", help="Draw another histogram of the same bins, "
+                Flag(["--against"], group=OUTPUT, metavar="FILE", help="Draw another histogram of the same bins, "
                      "too, and the ratio of both."), _json_flag()],
         help="Show a saved result: its numbers, what was checked, where it was computed, as the run printed it. "
              f"{READ}",
@@ -203,7 +205,7 @@ show_command, merge_command, diff_command, verify_command = (
     ),
     Command(
         "merge", section=RESULTS, callback=_merge, short_help="Add saved results up, exactly.",
-        params=[click.Argument(["paths"], nargs=-1, required=True, metavar="RESULTS..."),
+        params=[click.Argument(["paths"], nargs=-1, required=True, metavar="RESULTS...", shell_complete=complete_files),
                 Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=True, help="Where the sum goes."),
                 _json_flag()],
         help="Add saved results of different files up: the numbers of one run over all of them, to the last bit. "
@@ -219,7 +221,8 @@ show_command, merge_command, diff_command, verify_command = (
     ),
     Command(
         "verify", section=RESULTS, callback=_verify, short_help="Check a saved result against its data, on the CPU.",
-        params=[_result("path"), click.Argument(["files"], nargs=-1, required=True, metavar="FILES..."),
+        params=[_result("path"), click.Argument(["files"], nargs=-1, required=True, metavar="FILES...",
+                                                shell_complete=complete_files),
                 Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr.")],
         help="Check a saved result against its data, without a GPU: the job is run again on the CPU as it was asked "
              "for then, every sample is checked by another computation, and every number compared. "

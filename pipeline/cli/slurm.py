@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from pipeline.cli.batch import run_command
 from pipeline.cli.flags import Command
-from pipeline.cli.help import PLACE, Flag
+from pipeline.cli.help import PLACE, Flag, complete_files
 from pipeline.cli.job_list import read_jobs
 from pipeline.cli.jobs import job_command
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, meant
 from pipeline.process.last_words import emit
 from pipeline.storage.remote.address import redacted
 from workflows import WORKFLOWS
@@ -65,6 +66,13 @@ def _slurm(
     emit(*script.splitlines())
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str] | list[CompletionItem]:
+    """Jobs, then files."""
+    if ctx.params.get("words"):
+        return complete_files(ctx, param, incomplete)
+    return [name for name in ("run", *WORKFLOWS) if name.startswith(incomplete)]
+
+
 def _checked(words: Sequence[str]) -> str:
     """Name of the job of a command line, once it is parsed as it will be; UsageError if that fails."""
     name, *rest = words
@@ -79,7 +87,9 @@ def _checked(words: Sequence[str]) -> str:
         read_jobs(path)
         return os.path.splitext(os.path.basename(path))[0]
     if name not in WORKFLOWS:
-        raise UsageError(f"expected run or one of {', '.join(WORKFLOWS)}, got {name!r}")
+        raise UsageError(
+            f"expected run or one of {', '.join(WORKFLOWS)}, got {name!r}{meant(name, ('run', *WORKFLOWS))}"
+        )
     job_command(WORKFLOWS[name]).make_context(name, list(rest))
     return name
 
@@ -87,7 +97,8 @@ def _checked(words: Sequence[str]) -> str:
 slurm_command = Command(
     "slurm",
     params=[
-        click.Argument(["words"], nargs=-1, required=True, type=click.UNPROCESSED, metavar="JOB..."),
+        click.Argument(["words"], nargs=-1, required=True, type=click.UNPROCESSED, metavar="JOB...",
+                       shell_complete=_complete),
         Flag(["--time"], group=PLACE, default="1:00:00", show_default=True, metavar="TIME", help="Reservation, as "
              "sbatch takes it."),
         Flag(["--gpus-per-node", "gpus"], group=PLACE, type=click.IntRange(1), metavar="N", help="GPUs to reserve; the "

@@ -9,7 +9,8 @@ from dataclasses import replace
 import click
 
 from pipeline.cli.flags import Command, Gpus
-from pipeline.errors import UsageError, VerificationError
+from pipeline.cli.help import complete_names
+from pipeline.errors import UsageError, VerificationError, meant
 from pipeline.process.last_words import emit, say
 from workflows.study.registry import JOBS, STUDIES
 
@@ -20,8 +21,9 @@ NAMES = f"JOB is one of {', '.join(JOBS)}"
     cls=Command,
     epilog=f"{NAMES}; or architecture: latency and divergence; or failures: what went wrong in the courses.",
     short_help="Check and time the variants of a job's kernels on a GPU.",
+    example="histogram --quick",
 )
-@click.argument("job")
+@click.argument("job", shell_complete=complete_names(STUDIES))
 @click.option("--quick", is_flag=True, help="Only a few cases of each table: less than a minute on one GPU.")
 @click.option(
     "--variant", "variants", multiple=True, metavar="NAME", help="Only this variant; may be given several times."
@@ -47,7 +49,7 @@ def study(
     from workflows.study.study import label
 
     if job not in STUDIES:
-        raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job}")
+        raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job!r}{meant(job, STUDIES)}")
     chosen = STUDIES[job]
     cases = choose_cases(chosen, variants, quick)
     device = open_device(chosen, cases) if gpus is None else None
@@ -85,8 +87,9 @@ def study(
     epilog=f"{NAMES}, quantile or digest, or study/JOB for the variants of its course, study/roofline for kernels that "
     "measure limits, select for those that copy selected samples, or common for those that unpack and unshuffle them.",
     short_help="Count registers, memory and instructions of kernels.",
+    example="histogram",
 )
-@click.argument("target", metavar="JOB")
+@click.argument("target", metavar="JOB", shell_complete=complete_names(JOBS))
 @click.option(
     "--kernel",
     "--variant",

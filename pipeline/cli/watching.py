@@ -87,7 +87,7 @@ class Watched(RunProgress):
         yield
         try:
             html = client.sync(client.scheduler.performance_report, start=start, last_count=0, code=self.job,
-                               callback_timeout=REPORT_SECONDS)  # fmt: skip
+                               mode="inline", callback_timeout=REPORT_SECONDS)  # fmt: skip
             self._html = html.encode()
         except Exception as error:
             self._problem = failure("the performance report", error)

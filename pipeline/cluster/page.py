@@ -44,7 +44,7 @@ class MetricsHandler(RequestHandler):  # type: ignore[misc]
             import prometheus_client
         except ImportError:
             self.set_status(501)
-            self.write("expected the package prometheus_client, found none; install the extra monitor")
+            self.write("expected the package prometheus_client, found none; pip install 'baru[monitor]'")
             return
         registry = prometheus_client.CollectorRegistry()
         registry.register(_Collector(latest(self.server)))

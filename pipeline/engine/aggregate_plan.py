@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.engine.pickle_once import PickledOnce
-from pipeline.errors import UsageError, VerificationError, failure
+from pipeline.errors import PipelineError, UsageError, VerificationError, failure
 from pipeline.gpu.blocks import BLOCK_BYTES
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.protocol import Source
@@ -66,7 +66,11 @@ class Job:
 
     def compute(self, block: Any, start: int) -> Any:
         """The partial of a block that begins at index `start`; positions count as those of the job do."""
-        return self.workflow.compute(block, self.options, *self._located(block, start))
+        partial = self.workflow.compute(block, self.options, *self._located(block, start))
+        if not isinstance(partial, np.ndarray) and not hasattr(partial, "get"):  # of CuPy
+            raise PipelineError(f"{self.workflow.name}: expected an array from compute, got {type(partial).__name__}; "
+                                "make it numpy.array([...]), or cupy.array([...]) of a block on a GPU")  # fmt: skip
+        return partial
 
     def reference(self, samples: NDArray[Any], start: int) -> NDArray[Any]:
         """As `compute`, by the reference."""
@@ -82,9 +86,13 @@ class Job:
     def partial_bytes(self, dtype: np.dtype[Any]) -> int:
         """Bytes of a partial of samples of a native dtype; PipelineError if the reference fails on one of them."""
         try:
-            return self.reference(np.zeros(self.workflow.frame(self.options), dtype), 0).nbytes
+            partial = self.reference(np.zeros(self.workflow.frame(self.options), dtype), 0)
         except Exception as error:
             raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
+        if not isinstance(partial, np.ndarray):
+            raise PipelineError(f"{self.workflow.name}: expected an array from reference, got "
+                                f"{type(partial).__name__}; make it numpy.array([...])")  # fmt: skip
+        return partial.nbytes
 
     def empty(self, source: Source) -> NDArray[Any]:
         """Partial of no samples, of a source without any; UsageError if the job needs some."""

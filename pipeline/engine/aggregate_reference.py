@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common.compiled_check import CompiledCheck
 from pipeline.engine.aggregate_plan import Job, Pass
+from pipeline.engine.pace import not_counted
 from pipeline.errors import VerificationError
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region
@@ -61,7 +62,8 @@ def recompute_part(pass_: Pass, part: Chunk, compared: bool) -> Reference:
 
 def _check(job: Job, dtype: np.dtype[Any], start: int) -> Check:
     """What recomputes the partial of samples from index `start` on, to which it gets indices from there."""
-    check = job.workflow.check(job.options, dtype) or _ReferenceCheck(job)
+    with not_counted():
+        check = job.workflow.check(job.options, dtype) or _ReferenceCheck(job)
     if not job.workflow.located or (isinstance(check, CompiledCheck) and check.count_from(start)):
         return check
     return _FromStart(check, start)
@@ -125,7 +127,7 @@ class _ReferenceCheck:
 
     def add(self, samples: NDArray[Any], first: int) -> None:
         partial = self._job.placed(self._job.reference(samples, first), first)
-        self._partial = partial if self._partial is None else self._job.workflow.combine(self._partial, partial)
+        self._partial = partial if self._partial is None else self._job.workflow.combine(partial, self._partial)
 
     def partial(self) -> NDArray[Any]:
         assert self._partial is not None

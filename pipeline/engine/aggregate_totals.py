@@ -33,8 +33,10 @@ class Totals:
         for part in parts:
             chunk = part if chunk is None else combine(chunk, part)
         sums[0] = chunk if sums[0] is None else combine(sums[0], chunk)
+        backward: Any = None  # the later one is the first argument, everywhere
         for part in reversed(parts):
-            sums[1] = part.copy() if sums[1] is None else combine(part, sums[1])  # both never share their memory
+            backward = part.copy() if backward is None else combine(backward, part)  # both never share their memory
+        sums[1] = backward if sums[1] is None else combine(backward, sums[1])
         return np.asarray(chunk)
 
     def plus(self, chunks: Sequence[Partials]) -> Totals:

@@ -67,8 +67,8 @@ def unchanged(sources: Sequence[Source], journal: Journal) -> Iterator[None]:
         yield
     except VerificationError as error:
         _check(sources, journal)
-        raise VerificationError(f"{error} (unless the input changed while it was read, through a mapping that "
-                                "moves no time)") from error  # fmt: skip
+        raise VerificationError(f"{error}; run again if a program writes to the input through mmap, which looks the "
+                                "same") from error  # fmt: skip
     except PipelineError:
         with suppress(PipelineError):
             _check(sources, journal)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from threading import Lock
 from time import perf_counter
@@ -15,6 +16,8 @@ LEAST_SECONDS = 0.5
 # Bytes that are read without checks to learn how long a run without checks takes, and are checked later; the first of
 # them are not measured, because others are still being checked.
 UNCHECKED_BYTES = 2**29, 2**30
+
+LEAST_COMPILING = 0.05  # seconds; what takes less was found compiled
 
 KEPT = 8  # passes of this process: several runs may share a worker
 
@@ -73,5 +76,25 @@ class Pace:
             return pace
 
 
+@contextmanager
+def not_counted() -> Iterator[None]:
+    """The body takes no time of checks: it makes them ready, and in the first run on a machine compiles them."""
+    global _seconds, _ended
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        with _making:
+            ended = perf_counter()
+            spent = ended - min(max(began, _ended), ended)  # threads wait for one another
+            _seconds, _ended = _seconds + spent * (spent > LEAST_COMPILING), ended
+
+
+def seconds_not_counted() -> float:
+    """Seconds of such bodies in this process."""
+    return _seconds
+
+
 _making = Lock()
 _paces: OrderedDict[Hashable, Pace] = OrderedDict()
+_seconds = _ended = 0.0  # not counted; when the last of them ended

@@ -23,7 +23,7 @@ from pipeline.cluster.shared import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages
-from pipeline.engine.pace import LEAST_SECONDS
+from pipeline.engine.pace import LEAST_SECONDS, seconds_not_counted
 from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
@@ -175,9 +175,11 @@ class Run:
         """Compute and check all items, a window of tasks at a time; record and report progress.
 
         Extra checks begin as items finish; none that may be left out begins once time is up. They have as long as
-        computing: on a GPU beside it, on a CPU, which they share, after it.
+        computing: on a GPU beside it, on a CPU, which they share, after it. Compiling
+        them, in the first run on a machine, does not count.
         """
         began, until, monitor = perf_counter(), math.inf, self.settings.monitor
+        before = seconds_not_counted()
         monitor.begin(work.total, self.stages.lanes)
         beside = self.workers.device == "gpu"
 
@@ -186,7 +188,8 @@ class Run:
             now = perf_counter()
             if not needed and until == math.inf:
                 until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
-            return work.extra(now < until) if beside or needed < self.workers.threads else None
+            in_time = now < until + seconds_not_counted() - before
+            return work.extra(in_time) if beside or needed < self.workers.threads else None
 
         name_of = partial(self._name_of, work)
         batches: Iterable[Sequence[Item] | Extra] = work.batches

@@ -110,7 +110,7 @@ def results(
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:
-            raise failure(name_of(started.item), error) from error
+            raise _not_imported(error) or failure(name_of(started.item), error) from error
         needed, extras = needed - (not started.extra), extras - started.extra
         start(not started.extra)
 
@@ -135,6 +135,20 @@ def _result(future: Any, workers: Workers) -> Any:
     while not wait([answer], TICK_SECONDS).done:
         waiting.check()
     return answer.result()
+
+
+def _not_imported(error: BaseException) -> PipelineError | None:
+    """What to do if a process of the cluster cannot import a job's module; None if that is not why."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    missing = next((one for one in causes if isinstance(one, ModuleNotFoundError)), None)
+    if missing is None:
+        return None
+    return PipelineError(
+        f"expected a scheduler and workers that can import {missing.name!r}, got one that cannot; start them where it "
+        "lies (PYTHONPATH), or send it: client.upload_file('FILE.py')"
+    )
 
 
 class _Waiting:

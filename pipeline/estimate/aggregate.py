@@ -168,8 +168,8 @@ def _time(
         left_out.append("--replay")
     stage, measured = model.stage, model.measured
     absent, storage = _storage(source)
-    if absent and storage is None:
-        left_out.append(f"{size(absent)} that are not in memory, from storage of unknown speed")
+    if absent > nbytes / 100 and storage is None:
+        left_out.append(f"reading {size(absent)} that are not in memory, from storage of unknown speed")
     elif absent and storage and absent / storage > computing:
         computing, stage = absent / storage, "read, from storage"
         measured += f"; {size(absent)} of the input are not in memory, storage gives {size(storage)}/s"

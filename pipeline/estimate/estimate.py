@@ -104,7 +104,7 @@ class Estimate:
         if self.time is None:
             return [*facts, ("time", f"not known: {self.unknown}")]
         time = self.time
-        checks = f", {seconds(time.checks)} of it checks" if time.checks else ""
+        checks = f", {seconds(time.checks)} of it checks" if time.checks > time.run / 100 else ""
         more = f"; without {time.left_out}" if time.left_out else ""
         return [
             *facts,

@@ -47,9 +47,9 @@ def find_devices() -> Devices:
     if missing is None and not gpus:
         missing = "no NVIDIA GPU is visible"
     elif missing is None and cupy is None:
-        missing = "CuPy is not installed; install the extra cu12 or cu13"
+        missing = "CuPy is not installed; pip install 'baru[cu13]' (or cu12)"
     elif missing is None and importlib.util.find_spec("kvikio") is None:
-        missing = "kvikio is not installed; install the extra cu12 or cu13"
+        missing = "kvikio is not installed; pip install 'baru[cu13]' (or cu12)"
     return Devices(gpus, driver, cupy, missing)
 
 

@@ -103,6 +103,8 @@ def panel(outcome: Outcome) -> list[str]:
     stages = outcome.stages
     title = f"{outcome.workflow.name} of {_named(outcome)}"
     facts = [*_calibrated(outcome), *outcome.result.lines(), ("", "")]
+    if outcome.verdict.read_once:  # from standard input
+        facts = [(name, text.replace("--range auto", "--range auto --spool")) for name, text in facts]
     results = len(facts) - 1
     rated, kernel = _input_bytes(outcome) >= RATED_BYTES, _kernel(outcome)
     for stage, _, rate in _rates(outcome) if rated else []:
@@ -133,10 +135,12 @@ def panel(outcome: Outcome) -> list[str]:
 
 
 def shape_of(result: Any) -> list[str]:
-    """The sketch of a result that can be drawn, between empty lines; one of these for any other."""
+    """The sketch of a result that can be drawn, between empty lines; one of these if there is nothing to draw."""
     if not isinstance(result, Drawn):
         return [""]
     values, edges = result.steps()
+    if not values.any():
+        return [""]
     return ["", *sketch(values), _axis(edges), ""]
 
 

@@ -72,7 +72,7 @@ def timeline(traces: Sequence[Traced], suffix: str) -> bytes:
         axes.axhline(row - 0.5, color="0.3" if new else "0.85", linewidth=1.2 if new else 0.5)
     axes.set(xlabel="seconds since the first read", ylim=(max(len(names), 1) - 0.5, -0.5), xlim=(0, seconds))
     axes.xaxis.set_major_formatter(lambda value, _: pictures.plain(value))
-    figure.colorbar(drawn, ax=axes, label="tasks in the stage")
+    figure.colorbar(drawn, ax=axes, label="tasks in the stage", ticks=range(0, int(top) + 1, max(1, int(top) // 5)))
     return content(figure, suffix)
 
 

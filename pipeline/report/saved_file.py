@@ -64,7 +64,7 @@ def read_result(path: str) -> Saved:
     try:
         document = _json(path) if suffix == ".json" else _uhi(path)
         if not isinstance(document, dict):
-            raise ValueError("expected an object")
+            raise ValueError(f"a {type(document).__name__}, and no object")
         if {"job", "result", "verification"} <= document.keys():
             raise UsageError(f"{path}: expected a result that -o wrote, got what --json prints; run the job again with "
                              "-o FILE.json")  # fmt: skip
@@ -81,7 +81,8 @@ def read_result(path: str) -> Saved:
         raise PipelineError(f"{path}: expected a readable result, got {error.strerror or error}; check its "
                             "permissions") from None  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: expected a result that -o wrote, got something else: {error}") from None
+        why = f" (no {error})" if isinstance(error, KeyError) else f" ({error})"
+        raise UsageError(f"{path}: expected a result that -o wrote, got something else{why}") from None
 
 
 def _json(path: str) -> Any:

@@ -14,9 +14,9 @@ from workflows.aggregation import Result
 
 # By suffix: a module that the writer needs, and what to do where it is missing.
 LIBRARIES = {
-    ".zip": ("uhi.io.zip", "UHI in a zip file needs uhi; install the extra uhi"),
-    ".h5": ("uhi.io.hdf5", "UHI in HDF5 needs uhi and h5py; install the extra uhi"),
-    ".parquet": ("pyarrow.parquet", "Parquet needs pyarrow; install the extra parquet"),
+    ".zip": ("uhi.io.zip", "UHI in a zip file needs uhi; pip install 'baru[uhi]'"),
+    ".h5": ("uhi.io.hdf5", "UHI in HDF5 needs uhi and h5py; pip install 'baru[uhi]'"),
+    ".parquet": ("pyarrow.parquet", "Parquet needs pyarrow; pip install 'baru[parquet]'"),
 }
 EXACT = 2**53  # integers up to this have a float64
 

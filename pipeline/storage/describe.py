@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.errors import UsageError
 from pipeline.storage.files import whole
 from pipeline.storage.list_file import with_lists
+from pipeline.storage.other_content import OtherContent, advice_on
 from pipeline.storage.paths import MEMBER, Item, expand, is_stdin, split_item
 from pipeline.storage.protocol import DTYPES, Member, Opening, advice_for, component_of
 from pipeline.storage.raw import RAW, RAW_DTYPE
@@ -111,7 +112,12 @@ def describe(item: str, recursive: bool = False) -> Iterator[Description]:
         raise UsageError(f"{item}: expected files, got standard input, which can be read only once; write it to a file")
     for path, name, text in _files(item, recursive):
         opening = Opening(samples=False, member=name)
-        format_ = format_of(path, opening)
+        try:
+            format_ = format_of(path, opening)
+        except OtherContent as other:
+            member = Member("", None, (), problem=f"no samples; {advice_on(other.what)}")
+            yield Description(path, other.what, whole(path).nbytes, (member,))
+            continue
         members = [] if format_.members is None or text is not None else [
             member for member in format_.members(path) if name is None or member.name.strip("/") == name.strip("/")
         ]  # fmt: skip

@@ -19,6 +19,7 @@ from pipeline.storage.formats.table import LATE
 from pipeline.storage.list_file import with_lists
 from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
+from pipeline.storage.other_content import OtherContent, advice_on, other_of
 from pipeline.storage.packed import Packing
 from pipeline.storage.paths import MEMBER, STDIN, expand, is_stdin, split_item
 from pipeline.storage.pieces import AnyPiece
@@ -35,13 +36,6 @@ __all__ = [
 
 # A new format is a module with a function that opens it, and an entry in `LATE`: the first that recognizes a file does.
 FORMATS = [NPY, *LATE]
-
-# What other content begins with: nobody means its bytes as samples, unless they say --dtype or --offset.
-OTHERS = {
-    b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "Zstandard", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2",
-    b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"\x89PNG": "PNG", b"%PDF": "PDF",
-    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3",
-}  # fmt: skip
 
 SKIPPED_BYTES = 2**20  # at a time
 HEAD_BYTES = 512  # bytes of a file from which its format is recognized
@@ -225,16 +219,8 @@ def format_of(path: str, opening: Opening) -> Format:
     if (by_name := next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), None)) is not None:
         return by_name
     if (other := other_of(head, opening)) is not None:
-        raise UsageError(f"{path}: expected samples, got {other} data; which samples are its bytes? Unpack or convert "
-                         "it, or say --dtype")  # fmt: skip
+        raise OtherContent(path, other)
     return RAW
-
-
-def other_of(head: bytes, opening: Opening) -> str | None:
-    """Which of `OTHERS` a file begins as, unless the user has said that it is raw."""
-    if opening.dtype is not None or opening.offset is not None:
-        return None
-    return next((name for magic, name in OTHERS.items() if head.startswith(magic)), None)
 
 
 def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
@@ -259,8 +245,7 @@ def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:
             raise UsageError(f"{STREAM}: expected raw samples or .npy, got {known.name}, which is not read in order; "
                              "write it to a file first, as --spool does, or say --offset 0 if it is raw")  # fmt: skip
     if (other := other_of(head, opening)) is not None:
-        raise UsageError(f"{STREAM}: expected raw samples or .npy, got {other} data; unpack it before the pipe, or say "
-                         "--dtype")  # fmt: skip
+        raise UsageError(f"{STREAM}: expected raw samples or .npy, got {other}; {advice_on(other)}")
     packing = Packing.of(opening)
     return StreamSource(stream, raw_dtype(opening) if packing is None else packing.dtype, packing)
 

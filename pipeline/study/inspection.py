@@ -18,7 +18,7 @@ from kernels.common import device, nvrtc
 from pipeline.errors import PipelineError, UsageError
 from pipeline.study.instances import Choice, hopper_only
 
-EXTRA = "install the extra inspect, or the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
+EXTRA = "pip install 'baru[inspect]', or the packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm"
 TOOLS = ("cuobjdump", "nvdisasm")
 RESERVED = 1024  # bytes of shared memory that the system reserves on sm_90 and newer, on top of what a kernel declares
 
@@ -200,7 +200,7 @@ def _check_architecture(architecture: str) -> None:
 
         status, numbers = bindings.nvrtcGetSupportedArchs()
     except (ImportError, RuntimeError) as error:
-        raise UsageError(f"inspect needs NVRTC, got {error}; install the extra inspect") from error
+        raise UsageError(f"inspect needs NVRTC, got {str(error).strip()}; pip install 'baru[inspect]'") from error
     known = [*(f"sm_{number}" for number in numbers), device.HOPPER]
     if int(status) or architecture not in known:
         raise UsageError(f"expected an architecture out of {', '.join(known)}, got {architecture}")

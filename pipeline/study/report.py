@@ -61,7 +61,7 @@ def write_reports(run: StudyRun, folder: str) -> tuple[list[str], str | None]:
         drawn += [(drawing.title, drawing_png(drawing)) for drawing in run.study.drawings]
         pictures = {f"{run.study.job}-{i}.png": picture for i, picture in enumerate(drawn, start=1)}
     except ImportError:
-        skipped = "no pictures: they need matplotlib; install the extra plot"
+        skipped = "no pictures: they need matplotlib; pip install 'baru[plot]'"
     job = run.study.job
     contents = {
         f"{job}.md": markdown(run, {name: title for name, (title, _) in pictures.items()}).encode(),

@@ -1,24 +1,29 @@
 """What `plan` expects of runs, beside what they take: the aim is within a quarter on a CPU, a third on a GPU.
 
 python -m tests.benchmarks OUT_FOLDER --only estimates
+python -m tests.benchmarks.estimates OUT.json --seconds 55 --mebibytes 4096    # as many jobs as this time allows
 
 Files are in memory. The machine is measured anew, once for each job, as by the first `plan` of a user.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.generate import generate
-from tests.benchmarks.common import command, process
+from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY
 
 # By name the words of a command, with the dtypes of its files: of samples, or of arrays that it writes one of.
@@ -44,21 +49,30 @@ MEBIBYTES = {"cpu": 2048, "gpu": 32768}
 SIDES = {"cpu": 3000, "gpu": 12000}  # of matrices that are multiplied
 
 
-def measure(mebibytes: int | None = None, side: int | None = None, repeats: int = 3) -> dict[str, Any]:
-    """Estimates and medians of every job."""
-    device = "gpu" if find_devices().usable else "cpu"
+def measure(
+    mebibytes: int | None = None, side: int | None = None, repeats: int = 3, seconds: float = math.inf,
+    done: Callable[[dict[str, Any]], object] = bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Estimates and medians of every job; none begins after so many seconds. Each is `done`: all figures until then."""
+    device, began = "gpu" if find_devices().usable else "cpu", perf_counter()
     nbytes, side = (mebibytes or MEBIBYTES[device]) * 2**20, side or SIDES[device]
     rows: list[dict[str, Any]] = []
+    figures = {"bytes": nbytes, "side": side, "repeats": repeats, "jobs": rows}
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder, tempfile.TemporaryDirectory() as cache:
         environment = dict(os.environ) | {"XDG_CACHE_HOME": cache}
         for name, (dtype, words) in SAMPLES.items():
+            if perf_counter() - began > seconds:
+                return figures
             path = Path(folder, "samples.npy")
             samples = nbytes // np.dtype(dtype).itemsize
             generate(path, min(samples, 2**22), dtype, "uniform")
             np.save(path, np.resize(np.load(path), samples))
             rows.append(row(name, [*words, str(path)], environment, repeats))
             path.unlink()
+            done(figures)
         for name, (words, (high, wide), number) in ARRAYS.items():
+            if perf_counter() - began > seconds:
+                return figures
             paths = [str(Path(folder, f"{place}.npy")) for place in range(number)]
             size = (side, side) if name == "matmul" else shape(nbytes // 4, high, wide)
             for place, path_of in enumerate(paths):
@@ -68,7 +82,8 @@ def measure(mebibytes: int | None = None, side: int | None = None, repeats: int 
             rows.append(row(name, [*words, *paths, "-o", output], environment, repeats))
             for path_of in (*paths, output):
                 os.unlink(path_of)
-    return {"bytes": nbytes, "side": side, "repeats": repeats, "jobs": rows}
+            done(figures)
+    return figures
 
 
 def shape(nbytes: int, high: float, wide: float) -> tuple[int, ...]:
@@ -98,3 +113,25 @@ def row(name: str, words: list[str], environment: dict[str, str], repeats: int) 
     }
     print(f"{name}: {estimated['run']:.2f} s expected, {taken:.2f} s taken", flush=True)
     return figures
+
+
+def main() -> None:
+    """Write what was measured after each job, so that a limit of time loses one job at most."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.estimates")
+    parser.add_argument("path", metavar="OUT.json")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no job after so many")
+    parser.add_argument("--mebibytes", type=int, help="of each file")
+    parser.add_argument("--side", type=int, help="of matrices that are multiplied")
+    parser.add_argument("--repeats", type=int, default=1)
+    given = vars(parser.parse_args())
+    path = given.pop("path")
+    figures = measure(**given, done=lambda figures: Path(path).write_text(json.dumps(figures)))
+    save(figures, path)
+    for one in figures["jobs"]:
+        expected, taken = one["seconds"]["estimated"], one["seconds"]["measured"]
+        print(f"{one['job']:<28} {expected:8.2f} s expected {taken:8.2f} s taken, ratio "
+              f"{one['ratio without the start-up']:.2f}, with the start-up {one['ratio']:.2f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

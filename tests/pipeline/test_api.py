@@ -158,6 +158,7 @@ def test_close_names_are_suggested(data: Path) -> None:
         ("historgam", {}, "got 'historgam'; did you mean 'histogram'?"),
         ("sort", {}, "got 'sort'"),
         ("histogram", {"edge": 1}, "got 'edge'; did you mean 'edges'?"),
+        ("reduce", {"op": "mena"}, "got 'mena'; did you mean 'mean'?"),
         ("histogram", {"width": 1}, "got 'width'"),
     ):
         with pytest.raises(UsageError) as caught:
@@ -249,8 +250,10 @@ def test_example_with_options(clipping: None) -> None:
 
 
 def test_names_are_taken_once(clipping: None) -> None:
-    with pytest.raises(ValueError, match="register: expected a new name, got 'histogram', which another job has"):
+    with pytest.raises(ValueError, match="register: expected a name of your own, got 'histogram', which"):
         pipeline.register(HISTOGRAM.__class__(**vars(HISTOGRAM)))
+    with pytest.raises(TypeError, match=r"register: expected a workflows.Aggregation or ArrayJob, got 3"):
+        pipeline.register(3)  # type: ignore[type-var]
     with pytest.raises(PipelineError):
         pipeline.run("clipping", ECG, verify="often")
 

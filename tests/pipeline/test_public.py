@@ -248,5 +248,5 @@ def test_plot_of_a_selection() -> None:
 
 def test_hint_where_matplotlib_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match="a picture needs matplotlib; install the extra plot"):
+    with pytest.raises(ImportError, match=r"a picture needs matplotlib; pip install 'baru\[plot\]'"):
         pipeline.run("histogram", np.arange(5)).plot()

@@ -238,7 +238,7 @@ def lines_of(counts: list[int], edges: list[float], underflow: int = 0, overflow
 def test_samples_outside_are_told_where_they_are_many() -> None:
     """More than one in a hundred of all, NaN included; NaN itself lies nowhere."""
     assert "outside" not in lines_of([896], [0.0, 1.0], 4, 5) | lines_of([0], [0.0, 1.0])
-    advice = "--range auto, with --spool for standard input, includes all that are finite"
+    advice = "--range auto includes all that are finite"
     assert lines_of([887], [0.0, 1.0], 5, 5)["outside"] == f"10 samples (1.11 %); {advice}"
     assert lines_of([1], [0.0, 1.0], 0, 10**9)["outside"] == f"1,000,000,000 samples (99.9 %); {advice}"
 

@@ -160,7 +160,7 @@ def test_resumed(call: Call, tmp_path: Path) -> None:
     Path("late.bin").write_bytes(bytes(4))
     assert again() == ["all", "late"] and list((tmp_path / "state/baru/batches").iterdir()) == []
     status, lines, err = call(failing, "--resume")
-    assert status == 0 and "nothing to resume" in err and not any(line.get("resumed") for line in lines)
+    assert status == 0 and "no unfinished batch" in err and not any(line.get("resumed") for line in lines)
 
 
 def test_without_a_state_folder(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -230,3 +230,17 @@ def test_time_limit_ends_all_and_resume_does_the_rest(call: Call, tmp_path: Path
     assert "1 of 2 jobs are done; the same command with --resume does the rest" in done.stderr
     _, lines, _ = call(text.replace('"-"', '"run-1.bin"'), "--resume")
     assert [line.get("resumed", False) for line in lines] == [True, False]
+
+
+def test_dry_run_says_what_each_job_would_need(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, plans, _ = call(JOBS, "--dry-run")
+    assert status == 0 and not list(Path().glob("*.json"))
+    assert [plan["what"].partition(" of ")[0] for plan in plans] == [
+        "histogram, reduce",
+        *["reduce, digest"] * 3,
+        "map",
+    ]
+    status, plans, err = call(JOBS.replace("x.npy", "gone.npy"), "--dry-run")
+    assert (status, len(plans)) == (2, 4) and "map: error: " in err
+    done = CliRunner().invoke(cli, ["run", "jobs.toml", "--dry-run"])
+    assert done.stdout.startswith("all: histogram run-*.bin\nplan ")

@@ -160,7 +160,7 @@ def test_blocks_that_end_elsewhere() -> None:
         (["a.npy", "torn.npy"], "torn.npy"),
         (["a.npy", "complex.npy"], "say which part"),
         (["-", "-"], "standard input twice"),
-        (["a.npy"], "Missing argument"),
+        (["a.npy"], "expected B, got none; for example: "),
     ],
 )
 def test_errors_are_not_differences(words: list[str], message: str, folder: Path) -> None:

@@ -41,6 +41,11 @@ def test_completion_of_commands_options_and_files() -> None:
     assert complete("bash", "baru histogram data/e", 2) == ["file,data/e"]
     assert complete("bash", "baru histogram --mask data/e", 3) == ["file,data/e"]
     assert complete("bash", "baru transpose -o x", 3) == ["file,x"]
+    for words in ("run jo", "show jo", "verify r.json jo", "merge a.json jo", "diff a.json jo", "info jo",
+                  "generate jo", "slurm histogram jo", "show a.json --against jo"):  # fmt: skip
+        assert complete("bash", f"baru {words}", len(words.split())) == ["file,jo"], words
+    assert complete("bash", "baru slurm tr", 2) == ["plain,transpose"]
+    assert complete("bash", "baru study fa", 2) == ["plain,failures"]
     assert complete("zsh", "baru hi", 1)[:2] == ["plain", "histogram"]
     assert complete("fish", "baru hi", 1)[0].startswith("plain,histogram")
 

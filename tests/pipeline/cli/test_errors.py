@@ -85,7 +85,7 @@ BAD = [
     ("data.bin --offset 400", 2, "expected samples after --offset 400"),
     ("data.bin --offset -4", 2, "--offset: expected bytes to skip, 0 or more, got -4"),
     ("data.bin --dtype int33", 2, "--dtype: expected one of int8, "),
-    ("data.bin --byteorder middle", 2, "'middle' is not one of 'little', 'big'"),
+    ("data.bin --byteorder middle", 2, "--byteorder: expected one of little, big, got 'middle'"),
     ("data.bin --bins 0", 2, "--bins: expected 1 to 1048576, got 0"),
     ("data.bin --bins -5", 2, "--bins: expected 1 to 1048576, got -5"),
     ("data.bin --bins 1048577", 2, "--bins: expected 1 to 1048576, got 1048577"),
@@ -127,13 +127,22 @@ BAD = [
     ("data.bin --chunk-size 1", 2, "--chunk-size: expected at least one sample of 4 bytes, got 1"),
     ("data.bin --chunk-size much", 2, "expected a size like 64MiB, got 'much'"),
     ("data.bin --chunk-size 1e999", 2, "expected a size like 64MiB, got '1e999'"),
-    ("data.bin --verify maybe", 2, "'maybe' is not one of 'auto', 'full', 'sample', 'off'"),
+    ("data.bin --verify maybe", 2, "--verify: expected one of auto, full, sample, off, got 'maybe'"),
     ("data.bin --device gpu", 2, "--device gpu: expected a GPU, but no NVIDIA driver is loaded"),
     ("data.bin --scheduler tcp://127.0.0.1:1", 1, "scheduler tcp://127.0.0.1:1: expected an answer within 1 s"),
     ("data.bin --scheduler-file none.json", 2, "--scheduler-file none.json: expected the file that a scheduler wrote"),
     ("data.bin --scheduler a --scheduler-file b", 2, "expected --scheduler or --scheduler-file, got both"),
-    ("data.bin --bin 5", 2, "No such option"),
-    ("", 2, "Missing argument 'FILES...'"),
+    ("data.bin --bin 5", 2, "expected an option of histogram, got '--bin'; did you mean '--bins'?"),
+    (
+        "data.bin --zzz",
+        2,
+        "expected an option of histogram, got '--zzz'; python -m pipeline histogram --help lists",
+    ),
+    ("data.bin --verify ful", 2, "--verify: expected one of auto, full, sample, off, got 'ful'; did you mean 'full'?"),
+    ("data.bin --json=yes", 2, "--json: expected no value, got one"),
+    ("data.bin --gain much", 2, "--gain: expected a number, got 'much'"),
+    ("data.bin --offset x", 2, "--offset: expected an integer"),
+    ("", 2, "expected FILES, got none; for example: python -m pipeline histogram data.bin --bins 256"),
 ]
 
 
@@ -160,7 +169,8 @@ def test_bad_input(
         ("data.bin --seed -1", 2, "seed: expected 0 to 2**64 - 1, got -1"),
         ("no/data.bin", 2, "no/data.bin: expected an existing folder for the output, found none at "),
         (".", 2, ".: expected a file name for the output, got a directory"),
-        ("", 2, "Missing argument 'FILE'"),
+        ("", 2, "expected FILE, got none"),
+        ("data.bin other.bin", 2, "expected FILE alone, got 'other.bin' behind it"),
     ],
 )
 def test_bad_generate(failed: Failed, words: str, status: int, expected: str) -> None:

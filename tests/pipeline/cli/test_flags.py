@@ -286,12 +286,14 @@ def test_an_option_that_nobody_can_read_is_an_error_of_the_job() -> None:
         (["x", "--bins", "0"], "error: --bins: expected 1 to 1048576, got 0\n"),
         (
             ["--bins", "x", "y"],
-            "error: Invalid value for '--bins': expected 1 to 1048576 or one of auto, fd, "
-            "doane, scott, rice, sturges, sqrt, got 'x'\n",
+            "error: --bins: expected 1 to 1048576 or one of auto, fd, doane, scott, rice, sturges, sqrt, got 'x'\n",
         ),
-        ([], "error: Missing argument 'FILES...'.\n"),
+        (["x", "--bins"], "error: --bins: expected N, got nothing behind it\n"),
+        (["x", "--range", "5"], "error: --range: expected LO HI, got too few words\n"),
+        ([], "error: expected FILES, got none; for example: python -m pipeline histogram data.bin --bins 256 --range "
+             "auto -o counts.png\n"),
     ],
-)
+)  # fmt: skip
 def test_one_line_also_without_main(words: list[str], line: str) -> None:
     """`dask pipeline` runs the command by itself; click alone would print three lines."""
     done = CliRunner().invoke(COMMAND, words)

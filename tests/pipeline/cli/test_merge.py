@@ -32,7 +32,7 @@ def test_merged_counts_are_those_of_one_run(call: Call) -> None:
     assert document["nan"]["storage"]["values"] == np.isnan(samples).sum() > 0
     assert call("verify", "sum.json", "f.npy", "g.npy")[0] == 0
     status, _, err = call("verify", "sum.json", "f.npy")
-    assert status == 3 and "the record names 2 files, and these are 1" in err
+    assert status == 3 and "inputs: 2 in the record, 1 given" in err
 
 
 def test_merged_sums_are_rounded_once(call: Call) -> None:

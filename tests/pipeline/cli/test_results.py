@@ -202,7 +202,7 @@ def test_wrong_usage(call: Call) -> None:
         (("merge", "r.json", "r.json", "-o", "r.json"), "would count twice"),
         (("show", "r.json", "-o", "r.json"), "expected different files"),
         (("show", "r.json", "-o", "r.txt"), "expected an output ending in"),
-        (("verify", "r.json"), "Missing argument"), (("verify", "r.json", "gone.bin"), "found none there"),
+        (("verify", "r.json"), "expected FILES, got none"), (("verify", "r.json", "gone.bin"), "found none there"),
     ):  # fmt: skip
         status, out, err = call(*words)
         assert (status, out) == (2, "") and message in err

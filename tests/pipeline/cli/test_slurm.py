@@ -86,10 +86,11 @@ def is_waiting(shell: int) -> bool:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("histogram", "x.bin", "--bin", "3"), "No such option"), (("histgram", "x"), "expected run or one of"),
+    [(("histogram", "x.bin", "--bin", "3"), "got '--bin'; did you mean '--bins'?"),
+     (("histgram", "x"), "expected run or one of"),
      (("digest", "-"), "standard input"), (("--time", "soon", "digest", "x"), "--time: expected a time"),
-     (("--directive", "a\nb", "digest", "x"), "--directive: expected one line"), ((), "Missing argument"),
-     (("run", "gone.toml"), "gone.toml: expected a file of jobs"), (("reduce",), "Missing argument"),
+     (("--directive", "a\nb", "digest", "x"), "--directive: expected one line"), ((), "expected JOB, got none"),
+     (("run", "gone.toml"), "gone.toml: expected a file of jobs"), (("reduce",), "expected FILES, got none"),
      (("digest", "https://h.example/a.bin?sig=1"), "without signatures")],
 )  # fmt: skip
 def test_what_cannot_run_is_refused(folder: Path, words: tuple[str, ...], message: str) -> None:

@@ -74,7 +74,7 @@ def test_failed_verification(job: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["nothing"], "error: expected a job out of toy, wrong, lucky, got nothing"),
+        (["nothing"], "error: expected a job out of toy, wrong, lucky, got 'nothing'"),
         (
             ["toy", "--variant", "x"],
             "error: expected a variant out of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got x",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+import pipeline
 import pipeline.cluster.existing
 import pipeline.engine.aggregate
 from pipeline.cluster.placement import Placement, open_workers
@@ -19,6 +22,7 @@ from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
 from tests.cases.monitors import Told
 from tests.pipeline.cluster.dask_processes import WORKER, address_in, counted, scheduler, started, text_of, worker
+from tests.project.test_documents import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +226,20 @@ def test_chunks_go_to_workers_that_can_compute_them(
         assert isinstance(workers, Workers)
         assert (workers.device, workers.computing, workers.addresses, workers.resources) == expected
         assert workers.threads == 4 * len(gpus)
+
+
+def test_a_job_that_its_workers_cannot_import_is_told(path: str, cluster: str, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """And sent to them, it runs."""
+    (tmp_path / "own_job.py").write_text((ROOT / "docs" / "examples" / "clipping.py").read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("own_job")
+    with Client(scheduler_file=cluster) as client:
+        with pytest.raises(PipelineError, match=r"expected a scheduler and workers that can import 'own_job', got .*"
+                                                r"client.upload_file"):  # fmt: skip
+            pipeline.run("clipping", path, client=client)
+        client.upload_file(str(tmp_path / "own_job.py"))
+        samples = np.fromfile(path, "<i4")
+        assert pipeline.run("clipping", path, client=client, highest=1000) == {
+            "low": int((samples <= 0).sum()), "high": int((samples >= 1000).sum())
+        }  # fmt: skip

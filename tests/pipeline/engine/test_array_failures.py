@@ -44,7 +44,7 @@ def test_wrong_element_is_named_and_nothing_kept(source: Source, tmp_path: Path,
     assert re.match(text, str(caught.value))
     if mode == "full":
         assert re.search(
-            r"element \(21, 5\): expected -?\d+, got -?\d+; nothing was kept \(unless the input changed [^)]*\)$",
+            r"element \(21, 5\): expected -?\d+, got -?\d+; nothing was kept; run again if .* same$",
             str(caught.value),
         )
     assert caught.value.exit_code == 3
@@ -58,8 +58,8 @@ def raising(*_: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"compute": raising}, r"^scaled: region \[\(\d+, \d+\), \(0, 31\)\] failed: RuntimeError: first line$"),
-        ({"check": raising}, r"^scaled: region .* failed: RuntimeError: first line$"),
+        ({"compute": raising}, r"^scaled: region \[\(\d+, \d+\), \(0, 31\)\] failed: RuntimeError: first line \(.*\)$"),
+        ({"check": raising}, r"^scaled: region .* failed: RuntimeError: first line \(.*, line \d+\)$"),
         ({"compute": lambda blocks, *_: blocks[0][1:]}, "^expected a block of int64 10×31, got int64 9×31$"),
         ({"compute": lambda blocks, *_: blocks[0].astype("f4")}, "^expected a block of int64 10×31, got float32 10×31"),
         ({"needs": lambda *_: (((0, 84), (0, 31)),)}, r"^scaled: expected regions inside of int64 83×31, got .*; repo"),

@@ -172,7 +172,7 @@ def test_other_errors_are_told_in_one_line(tasks: Tasks) -> None:
     next(results)
     error = RuntimeError("first line\nsecond line")
     tasks.fail(2, error)
-    with pytest.raises(PipelineError, match=r"^job: item 2 failed: RuntimeError: first line$") as caught:
+    with pytest.raises(PipelineError, match=r"^job: item 2 failed: RuntimeError: first line \(test_.*\d\)$") as caught:
         next(results)
     assert caught.value.__cause__ is error
 
@@ -205,7 +205,7 @@ def test_extra_items_that_fail_end_the_run(tasks: Tasks) -> None:
     found = tasks.results(2, extra=lambda needed: None if 9 in tasks.started else 9, most=1)
     next(found)
     tasks.fail(9, ValueError("planted"))
-    with pytest.raises(PipelineError, match=r"^job: item 9 failed: ValueError: planted$"):
+    with pytest.raises(PipelineError, match=r"^job: item 9 failed: ValueError: planted \(test_submit.py, line \d+\)$"):
         next(found)
 
 

@@ -135,7 +135,7 @@ def wrong_in_10(block: NDArray[Any], options: HistogramOptions) -> Any:
 def test_failure_names_the_chunk_and_not_its_task(path: str, submitted: Counter[str], which: str) -> None:
     """Chunks 9 to 11 share a task."""
     text = f"histogram: chunk 10 ({path} bytes 4000-4399) failed: RuntimeError: first line"
-    with pytest.raises(PipelineError, match=f"^{re.escape(text)}$"):
+    with pytest.raises(PipelineError, match=rf"^{re.escape(text)} \(.*, line \d+\)$"):
         counted(path, **{which: fails_in_10})
 
 

@@ -229,8 +229,8 @@ def test_driver_that_fails_says_how(nvml: Nvml, call: str) -> None:
 @pytest.mark.parametrize(
     ("absent", "version", "missing"),
     [
-        ("cupy-cuda13x", None, "CuPy is not installed; install the extra cu12 or cu13"),
-        ("kvikio-cu13", "14.0.1", "kvikio is not installed; install the extra cu12 or cu13"),
+        ("cupy-cuda13x", None, "CuPy is not installed; pip install 'baru[cu13]' (or cu12)"),
+        ("kvikio-cu13", "14.0.1", "kvikio is not installed; pip install 'baru[cu13]' (or cu12)"),
     ],
 )
 def test_missing_package_is_named(installed: dict[str, str], absent: str, version: str | None, missing: str) -> None:

@@ -147,8 +147,7 @@ def test_panel() -> None:
     centres = np.repeat(np.linspace(-1.5, 64, 129)[1::2], COUNTS)  # every sample in the middle of its bin
     assert lines[2:11] == [
         "range             [-1.5, 64], bins: 64",
-        "outside           1,234,575 samples (94.9 %); --range auto, with --spool for standard input, "
-        "includes all that are finite",
+        "outside           1,234,575 samples (94.9 %); --range auto includes all that are finite",
         f"mean              {statistics.fmean(centres):.6g}, from counts and bin centres, of the samples in bins alone",
         "mode              [62.9766, 64], 1,063 samples",
         f"spread            {statistics.pstdev(centres):.6g}, standard deviation from counts and bin centres",

@@ -131,10 +131,10 @@ def test_output_is_an_input(tmp_path: Path, source: Source, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("suffix", "module", "advice"),
-    [(".png", "matplotlib.figure", "a picture needs matplotlib; install the extra plot"),
-     (".zip", "uhi.io.zip", "UHI in a zip file needs uhi; install the extra uhi"),
-     (".h5", "uhi.io.hdf5", "UHI in HDF5 needs uhi and h5py; install the extra uhi"),
-     (".parquet", "pyarrow.parquet", "Parquet needs pyarrow; install the extra parquet")],
+    [(".png", "matplotlib.figure", "a picture needs matplotlib; pip install 'baru[plot]'"),
+     (".zip", "uhi.io.zip", "UHI in a zip file needs uhi; pip install 'baru[uhi]'"),
+     (".h5", "uhi.io.hdf5", "UHI in HDF5 needs uhi and h5py; pip install 'baru[uhi]'"),
+     (".parquet", "pyarrow.parquet", "Parquet needs pyarrow; pip install 'baru[parquet]'")],
 )  # fmt: skip
 def test_format_without_its_library(
     tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch, suffix: str, module: str, advice: str

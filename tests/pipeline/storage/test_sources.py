@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.describe import describe
 from pipeline.storage.sources import BYTEORDERS, DTYPES, NAMES, open_source
 from tests.cases.files import refused, some, values_of
 
@@ -33,6 +34,31 @@ def test_raw_defaults_to_int32_little(tmp_path: Path) -> None:
     path = tmp_path / "samples"
     path.write_bytes(struct.pack("<3i", 1, -2, 2**31 - 1))
     assert values_of(open_source((str(path),))).tolist() == [1, -2, 2**31 - 1]
+
+
+@pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"1 2 3 4\n5 6 7\n", b"12\r\n34\r\n"])
+def test_text_is_no_samples(tmp_path: Path, text: bytes) -> None:
+    """Unless its bytes are said to be: a table is not counted as int32 because its length happens to fit."""
+    path = tmp_path / "table.bin"
+    path.write_bytes(text * 300 + b"9" * (-len(text) * 300 % 4))
+    with pytest.raises(UsageError, match=r"expected samples, got text; convert it .* say --dtype"):
+        open_source((str(path),))
+    assert open_source((str(path),), dtype="uint8").nbytes == os.path.getsize(path)
+
+
+def test_info_tells_what_is_no_samples(tmp_path: Path) -> None:
+    """Also among others: a folder of recordings may have a list of them."""
+    (tmp_path / "list.txt").write_text("a 1\nb 2\n")
+    np.save(tmp_path / "x.npy", np.arange(5))
+    text, array = describe(str(tmp_path), recursive=True)
+    assert (text.format, text.nbytes, array.format) == ("text", 8, "npy")
+    assert text.members[0].problem.startswith("no samples; convert it")
+
+
+@pytest.mark.parametrize("content", [b"    " * 200, b"12345678", np.arange(200, dtype="<i4").tobytes()])
+def test_samples_that_could_be_text_are_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "samples.bin").write_bytes(content)
+    assert open_source((str(tmp_path / "samples.bin"),)).nbytes == len(content)
 
 
 def test_files_and_patterns_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,4 +153,4 @@ def test_hints_name_what_works(tmp_path: Path) -> None:
     command = started(tmp_path, *words)
     out, err = command.communicate(DATA.tobytes())
     assert command.returncode == 0, err
-    assert b"--range auto, with --spool for standard input, includes all that are finite" in out
+    assert b"--range auto --spool includes all that are finite" in out

@@ -218,5 +218,5 @@ def test_missing_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     status, out, err = inspect("study/roofline")
     assert (status, out) == (2, "")
-    assert err.startswith("error: inspect needs cuobjdump and nvdisasm; install the extra inspect")
+    assert err.startswith("error: inspect needs cuobjdump and nvdisasm; pip install 'baru[inspect]'")
     assert err.count("\n") == 1

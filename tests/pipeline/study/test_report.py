@@ -97,7 +97,7 @@ def test_numpy_parameters_are_plain_in_json() -> None:
 def test_without_matplotlib(run: StudyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     paths, skipped = write_reports(run, str(tmp_path))
-    assert skipped == "no pictures: they need matplotlib; install the extra plot"
+    assert skipped == "no pictures: they need matplotlib; pip install 'baru[plot]'"
     assert [Path(path).name for path in paths] == ["toy.md", "toy.csv", "toy.json"]
     assert "![" not in (tmp_path / "toy.md").read_text(encoding="utf-8")
 

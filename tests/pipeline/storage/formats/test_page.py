@@ -84,5 +84,5 @@ def test_raw_samples_of_which_not_even_the_number_is_known(folder: Path, capsys:
     """No error: only the dtype is missing."""
     (folder / "odd.bin").write_bytes(bytes(7))
     cli.main(["info", "odd.bin"], standalone_mode=False)
-    first, _, why = capsys.readouterr().out.splitlines()
+    first, why = capsys.readouterr().out.splitlines()
     assert first.endswith("odd.bin: raw, 7 bytes") and "say what its samples are, for example --dtype int16" in why

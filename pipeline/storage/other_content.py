@@ -1,0 +1,40 @@
+"""Content that nobody means as raw samples: text, archives, pictures."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.errors import UsageError
+from pipeline.storage.protocol import Opening
+
+# What other content begins with: nobody means its bytes as samples, unless they say --dtype or --offset.
+OTHERS = {
+    b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "Zstandard", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"\x89PNG": "PNG", b"%PDF": "PDF",
+    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3",
+}  # fmt: skip
+TEXT = "text"
+PRINTABLE = re.compile(rb"[\t\n\r -~]+")  # and with a digit and the end of a line: numbers, CSV
+
+
+class OtherContent(UsageError):
+    """A file of no samples; `what` it is, and what to do with it."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: expected samples, got {what}; {advice_on(what)}")
+        self.what = what
+
+
+def other_of(head: bytes, opening: Opening) -> str | None:
+    """What a file begins as that is no samples, unless the user has said that it is raw."""
+    if opening.dtype is not None or opening.offset is not None:
+        return None
+    if PRINTABLE.fullmatch(head) and b"\n" in head and re.search(rb"\d", head):
+        return TEXT
+    return next((name for magic, name in OTHERS.items() if head.startswith(magic)), None)
+
+
+def advice_on(other: str) -> str:
+    """What to do with it."""
+    how = "convert it (numpy.save of numpy.loadtxt, say)" if other == TEXT else "unpack or convert it"
+    return f"{how}; if its bytes are samples, say --dtype"
