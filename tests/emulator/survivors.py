@@ -262,7 +262,7 @@ ELSEWHERE = {
         "widen",
     ),  # tells infinity from what is not below 100 nowhere; reduce/gpu.cu does
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
-    ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
-    ("quantile/gpu", "common/counters.cuh", "stride"),
+    ("quantile/gpu", "common/counters.cuh", "stride"),  # with histogram/gpu.cu
+    ("histogram/gpu", "common/windows.cuh", "count_samples"),  # has no two windows; quantile/gpu.cu does
     ("study/roofline", "common/stream.cuh", "scan_samples"),  # nothing is kept of what is only read
 }
