@@ -1,4 +1,4 @@
-"""Packs the arguments of a launch into words, as the driver takes them: CuPy's way takes a microsecond for each scalar."""
+"""Packs the arguments of a launch into words, as the driver takes them; CuPy takes a microsecond for each scalar."""
 
 from __future__ import annotations
 

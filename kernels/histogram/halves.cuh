@@ -27,7 +27,8 @@ __device__ void count_halves(const T* samples, i64 n, Locate locate, Halves halv
         __syncthreads();
     };
     const auto count = [&](T x) { counters.add(halves.place(locate(x), phase)); };
-    scan_samples<LOADS, Locate::NEXT, false>(samples, n, Share{blockIdx.x / 2, gridDim.x / 2}, prepare, count);
+    // Loads that are the first to be evicted: both blocks of a pair read in step, and the cache is for other pairs.
+    scan_samples<LOADS, Locate::NEXT, true>(samples, n, Share{blockIdx.x / 2, gridDim.x / 2}, prepare, count);
     __syncthreads();
     for (u32 counter = threadIdx.x; counter < halves.all; counter += THREADS) {
         const u32 place = halves.place(counter, phase);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,9 @@ class Plan:
     slots
         Number of slots.
     arguments
-        Kernel arguments after the slots.
+        Kernel arguments after the slots, those of a run aside.
+    instance
+        The kernel with its template arguments.
     """
 
     kernel: nvrtc.Kernel
@@ -58,6 +60,7 @@ class Plan:
     most: int
     slots: int
     arguments: tuple[Any, ...]
+    instance: str = ""
 
 
 @lru_cache(maxsize=8)
@@ -80,6 +83,13 @@ def launch_plan(binning: Binning, index: int) -> Plan:
     if binning.regular and (steps := step_map(binning)):
         return _of_steps(binning, steps, available)
     return _of_search(binning, available)
+
+
+@lru_cache(maxsize=8)
+def plan_with_run(binning: Binning, index: int) -> Plan:
+    """The same for launches that count a run of the samples beside all of them."""
+    plan = launch_plan(binning, index)
+    return replace(plan, kernel=nvrtc.load(SOURCE, f"{plan.instance[:-1]}, true>"))
 
 
 def _of_counters(
@@ -138,11 +148,12 @@ def _plan(
 ) -> Plan:  # fmt: skip
     """The plan of a kernel whose blocks count in windows of so many counters."""
     template = ", ".join(map(str, (C_TYPES[binning.dtype.name], *instance)))
-    loaded = nvrtc.load(SOURCE, f"{kernel}<{template}>")
+    name = f"{kernel}<{template}>"
+    loaded = nvrtc.load(SOURCE, name)
     windows = -(-counters // window)
     shares = max(1, device.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
     arguments = (np.uint32(counters), np.uint32(window), *arguments)
-    return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
+    return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments, name)
 
 
 def step_layout(counters: int, keysize: int, shared_per_block: int) -> tuple[int, int, int]:

@@ -32,9 +32,10 @@ class Driver:
     """Keeps what it is asked to launch, and the bytes behind the parameters."""
 
     def __init__(self, lengths: list[int]) -> None:
-        self.lengths, self.launches = lengths, []  # type: ignore[var-annotated]
+        self.lengths = lengths
+        self.launches: list[Any] = []
 
-    def launchKernel(self, *given: int) -> None:  # noqa: N802 - CuPy's name
+    def launchKernel(self, *given: int) -> None:
         *how, parameters, extra = given
         assert not extra
         addresses = (ctypes.c_void_p * len(self.lengths)).from_address(parameters)

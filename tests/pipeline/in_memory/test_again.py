@@ -10,8 +10,9 @@ import pytest
 
 import pipeline
 from pipeline import api
+from pipeline.arguments import jobs_of
 from pipeline.errors import UsageError, VerificationError
-from pipeline.in_memory import again
+from pipeline.in_memory.kept_options import MOST
 from workflows import WORKFLOWS
 from workflows.histogram import HISTOGRAM
 
@@ -28,8 +29,12 @@ def array_of(request: pytest.FixtureRequest) -> Any:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The jobs of calls whose arguments were read."""
     jobs: list[Any] = []
-    jobs_of = api.jobs_of
-    monkeypatch.setattr(api, "jobs_of", lambda job, options: (jobs.append(job), jobs_of(job, options))[1])
+
+    def noted(job: Any, options: Any) -> Any:
+        jobs.append(job)
+        return jobs_of(job, options)
+
+    monkeypatch.setattr(api, "jobs_of", noted)
     return jobs
 
 
@@ -64,7 +69,7 @@ def test_other_calls_are_read(array_of: Any, read: list[Any]) -> None:
         goes_on = len(files) == 1 and said.keys() <= {"bins", "range", "verify"}
         assert len(read) == length + (not goes_on), said
         kept = SAMPLES[SAMPLES != 7] if "where" in said else SAMPLES
-        bins = said.get("edges", said.get("bins"))
+        bins: Any = said.get("edges", said.get("bins"))
         assert (counts == len(files) * np.histogram(kept, bins, said.get("range"))[0]).all()
 
 
@@ -74,7 +79,7 @@ def test_a_job_that_is_registered_instead(array_of: Any, monkeypatch: pytest.Mon
     half = replace(HISTOGRAM, compute=lambda block, options: HISTOGRAM.compute(block, options) // 2)
     monkeypatch.setitem(WORKFLOWS, "histogram", half)
     for _ in range(2):
-        with pytest.raises(VerificationError, match="every sample is counted once|a number is wrong"):
+        with pytest.raises(VerificationError, match=r"every sample is counted once|a number is wrong"):
             pipeline.run("histogram", array, bins=63)
 
 
@@ -92,12 +97,12 @@ def test_what_was_refused_is_refused_again(array_of: Any) -> None:
 
 def test_few_are_kept(array_of: Any, read: list[Any]) -> None:
     array = array_of(SAMPLES)
-    for bins in range(70, 71 + 2 * again.MOST):
+    for bins in range(70, 71 + 2 * MOST):
         pipeline.run("histogram", array, bins=bins)
     pipeline.run("histogram", array, bins=70)
-    assert len(read) == 2 + 2 * again.MOST
-    pipeline.run("histogram", array, bins=70 + 2 * again.MOST)
-    assert len(read) == 2 + 2 * again.MOST
+    assert len(read) == 2 + 2 * MOST
+    pipeline.run("histogram", array, bins=70 + 2 * MOST)
+    assert len(read) == 2 + 2 * MOST
 
 
 def test_other_jobs_and_results(array_of: Any, read: list[Any]) -> None:
