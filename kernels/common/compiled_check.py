@@ -41,9 +41,7 @@ class CompiledCheck(ABC):
         whole = samples.dtype == self._dtype and samples.flags.c_contiguous and samples.flags.aligned
         step = MOST if whole else COPIED
         for start in range(0, len(samples), step):
-            part = samples[start : start + step]
-            if not whole:
-                part = np.require(part, self._dtype, ["C", "A"])
+            part = np.require(samples[start : start + step], self._dtype, ["C", "A"])
             self._function(self._state, part.ctypes.data, len(part), first + start)
 
     def count_from(self, start: int) -> bool:

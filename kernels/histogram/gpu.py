@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.common.memory import pooled_zeros
 from kernels.histogram.binning import Binning
-from kernels.histogram.launch import THREADS, launch_plan, plan_with_run
+from kernels.histogram.launch import THREADS, launch_plan
 
 KERNELS = ("histogram_shift", "histogram_linear", "histogram_steps", "histogram_search", "histogram_narrow",
            "histogram_bytes")  # fmt: skip
@@ -56,7 +56,7 @@ def histogram(samples: Any, binning: Binning, run: slice | None = None) -> Any:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
     index, size = int(cupy.cuda.runtime.getDevice()), samples.size
-    plan = launch_plan(binning, index) if run is None else plan_with_run(binning, index)
+    plan = launch_plan(binning, index, run is not None)
     slots, of_run = pooled_zeros(plan.slots if run is None else 2 * plan.slots), NO_RUN
     grid: tuple[int, ...] = (plan.grid,)
     if run is not None:

@@ -63,9 +63,15 @@ class Plan:
     instance: str = ""
 
 
-@lru_cache(maxsize=8)
-def launch_plan(binning: Binning, index: int) -> Plan:
-    """The plan; cached, because a stream counts many blocks, and copying the thresholds of many bins takes time."""
+@lru_cache(maxsize=16)
+def launch_plan(binning: Binning, index: int, with_run: bool = False) -> Plan:
+    """The plan; cached, because a stream counts many blocks, and copying the thresholds of many bins takes time.
+
+    `with_run`: its launches may count a run of the samples beside all of them.
+    """
+    if with_run:
+        plan = launch_plan(binning, index)
+        return replace(plan, kernel=nvrtc.load(SOURCE, f"{plan.instance[:-1]}, true>"))
     itemsize, available = binning.dtype.itemsize, device.limits().shared_per_block
     if itemsize == 1:
         return _of_counters(binning, "histogram_bytes", 256, _device(binning.slot_of_pattern), divide=False)
@@ -83,13 +89,6 @@ def launch_plan(binning: Binning, index: int) -> Plan:
     if binning.regular and (steps := step_map(binning)):
         return _of_steps(binning, steps, available)
     return _of_search(binning, available)
-
-
-@lru_cache(maxsize=8)
-def plan_with_run(binning: Binning, index: int) -> Plan:
-    """The same for launches that count a run of the samples beside all of them."""
-    plan = launch_plan(binning, index)
-    return replace(plan, kernel=nvrtc.load(SOURCE, f"{plan.instance[:-1]}, true>"))
 
 
 def _of_counters(

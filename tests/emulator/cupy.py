@@ -25,7 +25,7 @@ SAME = """
     logical_or matmul maximum minimum multiply negative not_equal rint sqrt square subtract
 """
 # Cached functions of wrappers, by module; not imported, so that one family's tests do not depend on the others.
-CACHES = {"kernels.histogram.launch": ("launch_plan", "plan_with_run"), "kernels.reduce.gpu": ("free_totals",)}
+CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}
 
 
 class OutOfMemoryError(MemoryError):
@@ -95,6 +95,6 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
 
 def _forget() -> None:
     """Clear the wrappers' caches, which hold arrays of the previous device."""
-    for module, names in CACHES.items():
-        for name in names if module in sys.modules else ():
+    for module, name in CACHES.items():
+        if module in sys.modules:
             getattr(sys.modules[module], name).cache_clear()
