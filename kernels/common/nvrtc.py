@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernels.common import packed
 from kernels.common.cache import open_cache, read_cached, write_cached
 from kernels.common.device import architecture_of, limits_of
 
@@ -48,8 +47,7 @@ class Kernel:
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], *, shared_mem: int = 0
     ) -> None:
         """Launch on the current stream; arguments are device arrays and NumPy scalars of the exact C type."""
-        if not (hasattr(self.function, "ptr") and packed.launch(self.function, grid, block, arguments, shared_mem)):
-            self.function(grid, block, tuple(arguments), shared_mem=shared_mem)
+        self.function(grid, block, tuple(arguments), shared_mem=shared_mem)
 
 
 def load(source: Path, instance: str, defines: Mapping[str, int] = NO_DEFINES) -> Kernel:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.common.nvrtc import Kernel
+
 # The bits of a scalar as an integer; ctypes takes negative ones as well.
 WORDS: Mapping[type, Callable[[Any], int]] = {
     **dict.fromkeys((np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.bool_), int),
@@ -30,27 +32,32 @@ class Buffers:
 
 
 def launch(
-    function: Any, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int
-) -> bool:
-    """Launch a function of CuPy's on the current stream, unless it has to be launched by CuPy.
+    kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0
+) -> None:
+    """As `kernel(...)`, sooner: launch on the current stream.
 
     Parameters
     ----------
-    function
+    kernel
     grid, block
         Of one to three dimensions.
     arguments
-        Device arrays and NumPy scalars.
+        Device arrays and NumPy scalars of the exact C type; with anything else, CuPy launches the kernel.
     shared_mem
-
-    Returns
-    -------
-    Whether it was launched. The first time in a thread it is not: CuPy then binds a context to the thread.
+        Dynamic, in bytes.
     """
+    if not (hasattr(kernel.function, "ptr") and _launched(kernel.function.ptr, grid, block, arguments, shared_mem)):
+        kernel(grid, block, arguments, shared_mem=shared_mem)
+
+
+def _launched(
+    function: int, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int
+) -> bool:
+    """Launch a function, or return False: the first time in a thread, so that CuPy binds a context to the thread."""
     known: dict[int, Buffers] = vars(_threads).setdefault("buffers", {})
-    buffers = known.get(function.ptr)
+    buffers = known.get(function)
     if buffers is None or len(buffers.words) != len(arguments):
-        known[function.ptr] = Buffers(len(arguments))
+        known[function] = Buffers(len(arguments))
         return False
     try:
         words = [WORDS[type(one)](one) if type(one) in WORDS else one.data.ptr for one in arguments]
@@ -61,5 +68,5 @@ def launch(
 
     stream = cupy.cuda.get_current_stream().ptr
     sizes = (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3])
-    cupy.cuda.driver.launchKernel(function.ptr, *sizes, shared_mem, stream, buffers.address, 0)
+    cupy.cuda.driver.launchKernel(function, *sizes, shared_mem, stream, buffers.address, 0)
     return True

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common.memory import pooled_zeros
+from kernels.common.packed import launch
 from kernels.histogram.binning import Binning
 from kernels.histogram.launch import THREADS, launch_plan
 
@@ -64,7 +65,7 @@ def histogram(samples: Any, binning: Binning, run: slice | None = None) -> Any:
     for start in range(0, size, plan.most):
         part = samples if size <= plan.most else samples[start : start + plan.most]
         arguments = (part, np.int64(part.size), slots, *plan.arguments, *of_run)
-        plan.kernel(grid, (THREADS,), arguments, shared_mem=plan.shared_mem)
+        launch(plan.kernel, grid, (THREADS,), arguments, plan.shared_mem)
         grid = (plan.grid,)  # the run was counted with the first part
     counts = slots.view(cupy.int64)
     return counts if run is None else counts.reshape(2, -1)

@@ -68,7 +68,7 @@ class Function:
 def test_every_argument_arrives(driver: Driver) -> None:
     kernel = Kernel(function := Function(), 32, 0)
     for _ in range(3):
-        kernel((5,), (32, 2), ARGUMENTS, shared_mem=1000)
+        packed.launch(kernel, (5,), (32, 2), ARGUMENTS, 1000)
     assert function.calls == [((5,), (32, 2), ARGUMENTS, 1000)]  # the first one binds a context to the thread
     assert driver.launches == 2 * [([7, 5, 1, 1, 32, 2, 1, 1000, 99], contents(ARGUMENTS))]
 
@@ -77,7 +77,7 @@ def test_each_launch_has_its_own_arguments(driver: Driver) -> None:
     kernel = Kernel(Function(), 32, 0)
     others = (*ARGUMENTS[:1], np.int64(6), *ARGUMENTS[2:])
     for arguments in (ARGUMENTS, others, ARGUMENTS):
-        kernel((1,), (1,), arguments)
+        packed.launch(kernel, (1,), (1,), arguments)
     assert [values for _, values in driver.launches] == [contents(others), contents(ARGUMENTS)]
 
 
@@ -86,8 +86,8 @@ def test_what_only_cupy_can_pass(driver: Driver) -> None:
     kernel = Kernel(function := Function(), 32, 0)
     for one in (np.zeros(1, "i4,i4"), 5, 2.5, SimpleNamespace(ptr=3), np.float16(1), np.zeros(1)):
         for _ in range(2):
-            kernel((1,), (1,), (one, *ARGUMENTS[1:]))
-    kernel((1,), (1,), ARGUMENTS[1:])
+            packed.launch(kernel, (1,), (1,), (one, *ARGUMENTS[1:]))
+    packed.launch(kernel, (1,), (1,), ARGUMENTS[1:])
     assert len(function.calls) == 13 and not driver.launches
 
 
@@ -97,13 +97,13 @@ def test_each_thread_begins_with_cupy(driver: Driver) -> None:
     for _ in range(2):
         with ThreadPoolExecutor(1) as pool:
             for _ in range(2):
-                pool.submit(kernel, (1,), (1,), ARGUMENTS).result()
+                pool.submit(packed.launch, kernel, (1,), (1,), ARGUMENTS).result()
     assert len(function.calls) == len(driver.launches) == 2
 
 
 def test_kernels_without_a_driver_are_called(driver: Driver) -> None:
     calls: list[Any] = []
     kernel = Kernel(lambda *given, shared_mem: calls.append(given), 32, 0)
-    kernel((1,), (1,), (1, 2))
-    kernel((1,), (1,), [1, 2])
+    packed.launch(kernel, (1,), (1,), (1, 2))
+    packed.launch(kernel, (1,), (1,), [1, 2])
     assert calls == 2 * [((1,), (1,), (1, 2))] and not driver.launches
