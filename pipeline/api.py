@@ -104,7 +104,7 @@ def run(
 def run(job: str | Jobs, *files: Given, **options: Any) -> Any: ...
 
 
-@going_on
+@partial(going_on, jobs_of=jobs_of)
 def run(
     job: str | Jobs,
     *files: Given,

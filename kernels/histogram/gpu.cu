@@ -21,6 +21,17 @@
 #include "histogram/steps.cuh"
 #include "common/windows.cuh"
 
+// In the second row of blocks, turns to the run. Returns whether this block has samples: at most all / window + 1 blocks share
+// THREADS of them.
+template <typename T>
+__device__ bool begin(const T*& samples, i64& n, u64*& slots, u32 all, u32 window, i64 run_first, i64 run_length, i64 run_slots) {
+    if (blockIdx.y == 0) return true;
+    samples += run_first;
+    n = run_length;
+    slots += run_slots;
+    return blockIdx.x < (all / window + 1) * (n / THREADS + 1);
+}
+
 // WINDOWS: see count_samples; two are halves. `multiplier`: see Halves.
 template <int COPIES, int WINDOWS, typename T, typename Locate>
 __device__ void count_in_windows(const T* samples, i64 n, Locate locate, u64* slots, u32 all, u32 window, u32 multiplier,
@@ -34,7 +45,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 multiplier, u32 bins, u32 skipped,
                 typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond,
                 typename Key<T>::type base, int shift, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && blockIdx.y) samples += run_first, n = run_length, slots += run_slots;
+    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
     extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type, UNIT> locate{{low, last, beyond, bins, skipped}, base, shift};
     count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
@@ -45,7 +56,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 multiplier, u32 bins, u32 skipped,
                  typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond, u32 scale,
                  u64 offset, int fraction, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && blockIdx.y) samples += run_first, n = run_length, slots += run_slots;
+    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
     extern __shared__ u32 shared[];
     const Linear<typename Key<T>::type> locate{{low, last, beyond, bins, skipped}, scale, offset, fraction};
     count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
@@ -57,7 +68,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 histogram_steps(const T* samples, i64 n, u64* slots, u32 all, u32 window, int least, int most,
                 const typename Key<T>::type* values, decltype(Guess<typename Key<T>::type>::start) start,
                 typename Guess<typename Key<T>::type>::Real scale, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && blockIdx.y) samples += run_first, n = run_length, slots += run_slots;
+    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     const Guess<K> guess{start, scale};
@@ -76,7 +87,7 @@ histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, int l
                  const typename Key<T>::type* values, const Entry* entries, int cells,
                  decltype(Guess<typename Map::type>::start) start, typename Guess<typename Map::type>::Real scale,
                  i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && blockIdx.y) samples += run_first, n = run_length, slots += run_slots;
+    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     const Window own(all, window);
@@ -100,7 +111,7 @@ template <typename T, int COPIES, bool RUN = false>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int low, int last, int beyond, u32 scale,
                  u32 offset, int fraction, const u32* slot_of, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && blockIdx.y) samples += run_first, n = run_length, slots += run_slots;
+    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
     extern __shared__ u32 shared[];
     const Narrow locate{low, last, beyond, scale, offset, fraction, slot_of};
     count_samples<T, COPIES, 1>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
@@ -110,7 +121,7 @@ template <typename T, int COPIES, bool RUN = false>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_bytes(const T* samples, i64 n, u64* slots, u32 all, u32 window, const u32* slot_of, i64 run_first,
                 i64 run_length, i64 run_slots) {
-    if (RUN && blockIdx.y) samples += run_first, n = run_length, slots += run_slots;
+    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
     extern __shared__ u32 shared[];
     count_samples<T, COPIES, 1>(samples, n, of_keys<T>(Value{slot_of}), Windows{slots, all, window}, shared);
 }

@@ -8,7 +8,6 @@ from functools import wraps
 from threading import local
 from typing import Any
 
-from pipeline.arguments import jobs_of
 from pipeline.engine.aggregate_plan import Job
 from pipeline.in_memory.kept_options import MOST, plain_key
 from pipeline.in_memory.kinds import plain_kind
@@ -19,10 +18,16 @@ from workflows.aggregation import Aggregation
 Run = Callable[..., Any]
 
 
-def going_on(run: Run) -> Run:
+def going_on(run: Run, jobs_of: Callable[[str, Mapping[str, Any]], Any]) -> Run:
     """`run`, which goes on at once where an earlier call had the same job, options, dtype of one array, and `verify`.
 
     Reading the other arguments takes as long as counting 2^20 samples on a GPU three times over.
+
+    Parameters
+    ----------
+    run
+    jobs_of
+        (name of a job, its options by name) -> one job with its options, once `run` has accepted them.
     """
     others = frozenset(run.__kwdefaults__ or ()) - {"verify"}  # a call that says one of them is read as a whole
     of_thread = local()  # as options are kept
