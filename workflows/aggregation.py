@@ -136,10 +136,6 @@ class Aggregation(Generic[Options]):
         (block on a device, options of all rows or of each, `workflows.rows.Stretch`) -> the partials that compute gives
         for each row of the stretch by itself, integers of shape (rows, entries) on that device; None where it cannot.
         None if rows are computed one by one; what changes compute has to change or to drop it.
-    with_run
-        A function that computes on a device as this compute does, once for the block and once for a run of it, in one
-        launch: (block, run as a slice, options) -> both partials as rows of one array; and this compute: where another
-        one has replaced it, both are computed one by one, as they are if this is None.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
@@ -226,7 +222,6 @@ class Aggregation(Generic[Options]):
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
     compute_rows: Callable[[Any, tuple[Options, ...], Any], Any] | None = None
-    with_run: tuple[Callable[[Any, slice, Options], Any], Callable[..., Any]] | None = None
     check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
     prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None

@@ -32,11 +32,6 @@ def compute(block: Any, options: HistogramOptions) -> Any:
     return count(block, options.binning(block.dtype))
 
 
-def compute_with_run(block: Any, run: slice, options: HistogramOptions) -> Any:
-    """Counts of one block on a device, and of a run of it."""
-    return histogram(block, options.binning(block.dtype), run)
-
-
 def compute_rows(block: Any, options: tuple[HistogramOptions, ...], stretch: Stretch) -> Any:
     """Counts of each row of a stretch on a device; None if a block of threads cannot hold those of one row."""
     return count_rows(block, tuple(of_row.binning(block.dtype) for of_row in options), stretch)
@@ -148,7 +143,6 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     options=HistogramOptions,
     compute=compute,
     compute_rows=compute_rows,
-    with_run=(compute_with_run, compute),
     combine=operator.add,
     finalize=finalize,
     reference=reference,

@@ -8,9 +8,6 @@
 //   histogram_narrow   16-bit integers: a linear map gives the counter; the host has checked all 65536 values
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
-// RUN: a grid of two rows, of which the second counts a run of the samples once more, into slots of its own: `run_length` of
-// them from the one of index `run_first` on, into slots that begin `run_slots` later. It is checked on the host.
-//
 // Samples below and above the edges and NaN take the same way as all others, so that no data are slow.
 // Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (common/windows.cuh,
 // halves.cuh), how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide wherever a
@@ -21,17 +18,6 @@
 #include "histogram/steps.cuh"
 #include "common/windows.cuh"
 
-// In the second row of blocks, turns to the run. Returns whether this block has samples: at most all / window + 1 blocks share
-// THREADS of them.
-template <typename T>
-__device__ bool begin(const T*& samples, i64& n, u64*& slots, u32 all, u32 window, i64 run_first, i64 run_length, i64 run_slots) {
-    if (blockIdx.y == 0) return true;
-    samples += run_first;
-    n = run_length;
-    slots += run_slots;
-    return blockIdx.x < (all / window + 1) * (n / THREADS + 1);
-}
-
 // WINDOWS: see count_samples; two are halves. `multiplier`: see Halves.
 template <int COPIES, int WINDOWS, typename T, typename Locate>
 __device__ void count_in_windows(const T* samples, i64 n, Locate locate, u64* slots, u32 all, u32 window, u32 multiplier,
@@ -40,35 +26,32 @@ __device__ void count_in_windows(const T* samples, i64 n, Locate locate, u64* sl
     else count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, shared);
 }
 
-template <typename T, int COPIES, int WINDOWS, bool UNIT, bool RUN = false>
+template <typename T, int COPIES, int WINDOWS, bool UNIT>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 multiplier, u32 bins, u32 skipped,
                 typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond,
-                typename Key<T>::type base, int shift, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
+                typename Key<T>::type base, int shift) {
     extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type, UNIT> locate{{low, last, beyond, bins, skipped}, base, shift};
     count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
 }
 
-template <typename T, int COPIES, int WINDOWS, bool RUN = false>
+template <typename T, int COPIES, int WINDOWS>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 multiplier, u32 bins, u32 skipped,
                  typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond, u32 scale,
-                 u64 offset, int fraction, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
+                 u64 offset, int fraction) {
     extern __shared__ u32 shared[];
     const Linear<typename Key<T>::type> locate{{low, last, beyond, bins, skipped}, scale, offset, fraction};
     count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
 }
 
 // `window`: slots of a block, at most. `least`, `most`: clamps of a guess. `values`: see Steps.
-template <typename T, int COPIES, int HELD, bool RUN = false>
+template <typename T, int COPIES, int HELD>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_steps(const T* samples, i64 n, u64* slots, u32 all, u32 window, int least, int most,
                 const typename Key<T>::type* values, decltype(Guess<typename Key<T>::type>::start) start,
-                typename Guess<typename Key<T>::type>::Real scale, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
+                typename Guess<typename Key<T>::type>::Real scale) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     const Guess<K> guess{start, scale};
@@ -81,13 +64,11 @@ histogram_steps(const T* samples, i64 n, u64* slots, u32 all, u32 window, int le
 }
 
 // Cells of a lookup table: `entries` behind the counters and steps. WINDOWED: more than one window.
-template <typename T, int COPIES, int HELD, bool WINDOWED, typename Map, typename Entry, bool RUN = false>
+template <typename T, int COPIES, int HELD, bool WINDOWED, typename Map, typename Entry>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, int least, int most,
                  const typename Key<T>::type* values, const Entry* entries, int cells,
-                 decltype(Guess<typename Map::type>::start) start, typename Guess<typename Map::type>::Real scale,
-                 i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
+                 decltype(Guess<typename Map::type>::start) start, typename Guess<typename Map::type>::Real scale) {
     extern __shared__ u32 shared[];
     using K = typename Key<T>::type;
     const Window own(all, window);
@@ -107,21 +88,18 @@ histogram_search(const T* samples, i64 n, u64* slots, u32 all, u32 window, int l
     steps.finish(slots);
 }
 
-template <typename T, int COPIES, bool RUN = false>
+template <typename T, int COPIES>
 __global__ void __launch_bounds__(THREADS, 1)
 histogram_narrow(const T* samples, i64 n, u64* slots, u32 all, u32 window, int low, int last, int beyond, u32 scale,
-                 u32 offset, int fraction, const u32* slot_of, i64 run_first, i64 run_length, i64 run_slots) {
-    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
+                 u32 offset, int fraction, const u32* slot_of) {
     extern __shared__ u32 shared[];
     const Narrow locate{low, last, beyond, scale, offset, fraction, slot_of};
     count_samples<T, COPIES, 1>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
 }
 
-template <typename T, int COPIES, bool RUN = false>
+template <typename T, int COPIES>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_bytes(const T* samples, i64 n, u64* slots, u32 all, u32 window, const u32* slot_of, i64 run_first,
-                i64 run_length, i64 run_slots) {
-    if (RUN && !begin(samples, n, slots, all, window, run_first, run_length, run_slots)) return;
+histogram_bytes(const T* samples, i64 n, u64* slots, u32 all, u32 window, const u32* slot_of) {
     extern __shared__ u32 shared[];
     count_samples<T, COPIES, 1>(samples, n, of_keys<T>(Value{slot_of}), Windows{slots, all, window}, shared);
 }

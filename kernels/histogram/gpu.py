@@ -25,10 +25,7 @@ INSTANCES = (
 )
 
 
-NO_RUN = np.int64(0), np.int64(0), np.int64(0)
-
-
-def histogram(samples: Any, binning: Binning, run: slice | None = None) -> Any:
+def histogram(samples: Any, binning: Binning) -> Any:
     """Count samples on the device that holds them.
 
     Parameters
@@ -36,13 +33,11 @@ def histogram(samples: Any, binning: Binning, run: slice | None = None) -> Any:
     samples : CuPy array, shape (n,), C-contiguous, dtype ``binning.dtype``
         n may exceed 2**32.
     binning
-    run
-        Of the samples, at least one: the launch counts it once more by itself.
 
     Returns
     -------
-    CuPy int64 array, shape (bins + 3,), with a run (2, bins + 3)
-        Underflow, the bins, overflow, NaN, on the current stream; of all samples, and of the run.
+    CuPy int64 array, shape (bins + 3,)
+        Underflow, the bins, overflow, NaN, on the current stream.
 
     Raises
     ------
@@ -56,16 +51,12 @@ def histogram(samples: Any, binning: Binning, run: slice | None = None) -> Any:
     if samples.ndim != 1 or not samples.flags.c_contiguous:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
-    index, size = int(cupy.cuda.runtime.getDevice()), samples.size
-    plan = launch_plan(binning, index, run is not None)
-    slots, of_run = pooled_zeros(plan.slots if run is None else 2 * plan.slots), NO_RUN
-    grid: tuple[int, ...] = (plan.grid,)
-    if run is not None:
-        grid, of_run = (plan.grid, 2), (np.int64(run.start), np.int64(run.stop - run.start), np.int64(plan.slots))
-    for start in range(0, size, plan.most):
-        part = samples if size <= plan.most else samples[start : start + plan.most]
-        arguments = (part, np.int64(part.size), slots, *plan.arguments, *of_run)
-        launch(plan.kernel, grid, (THREADS,), arguments, plan.shared_mem)
-        grid = (plan.grid,)  # the run was counted with the first part
-    counts = slots.view(cupy.int64)
-    return counts if run is None else counts.reshape(2, -1)
+    plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
+    slots = pooled_zeros(binning.slots)
+    parts = [samples] if len(samples) <= plan.most else [
+        samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
+    ]  # fmt: skip
+    for part in parts if len(samples) else ():
+        arguments = (part, np.int64(len(part)), slots, *plan.arguments)
+        launch(plan.kernel, (plan.grid,), (THREADS,), arguments, plan.shared_mem)
+    return slots.view(cupy.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,7 @@ class Plan:
     slots
         Number of slots.
     arguments
-        Kernel arguments after the slots, those of a run aside.
-    instance
-        The kernel with its template arguments.
+        Kernel arguments after the slots.
     """
 
     kernel: nvrtc.Kernel
@@ -60,18 +58,11 @@ class Plan:
     most: int
     slots: int
     arguments: tuple[Any, ...]
-    instance: str = ""
 
 
-@lru_cache(maxsize=16)
-def launch_plan(binning: Binning, index: int, with_run: bool = False) -> Plan:
-    """The plan; cached, because a stream counts many blocks, and copying the thresholds of many bins takes time.
-
-    `with_run`: its launches may count a run of the samples beside all of them.
-    """
-    if with_run:
-        plan = launch_plan(binning, index)
-        return replace(plan, kernel=nvrtc.load(SOURCE, f"{plan.instance[:-1]}, true>"))
+@lru_cache(maxsize=8)
+def launch_plan(binning: Binning, index: int) -> Plan:
+    """The plan; cached, because a stream counts many blocks, and copying the thresholds of many bins takes time."""
     itemsize, available = binning.dtype.itemsize, device.limits().shared_per_block
     if itemsize == 1:
         return _of_counters(binning, "histogram_bytes", 256, _device(binning.slot_of_pattern), divide=False)
@@ -147,12 +138,11 @@ def _plan(
 ) -> Plan:  # fmt: skip
     """The plan of a kernel whose blocks count in windows of so many counters."""
     template = ", ".join(map(str, (C_TYPES[binning.dtype.name], *instance)))
-    name = f"{kernel}<{template}>"
-    loaded = nvrtc.load(SOURCE, name)
+    loaded = nvrtc.load(SOURCE, f"{kernel}<{template}>")
     windows = -(-counters // window)
     shares = max(1, device.limits().resident_blocks(THREADS, loaded.registers, shared_mem) // windows)
     arguments = (np.uint32(counters), np.uint32(window), *arguments)
-    return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments, name)
+    return Plan(loaded, shares * windows, shared_mem, shares * 2**31, binning.slots, arguments)
 
 
 def step_layout(counters: int, keysize: int, shared_per_block: int) -> tuple[int, int, int]:

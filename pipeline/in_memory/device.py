@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.cuda_errors import lost_context, other_failure, out_of_memory
-from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError
 from pipeline.in_memory.aggregate import Check, Covered, Work, compute, finish, merged, recompute, threads_for
 from pipeline.in_memory.kinds import NAME
@@ -36,10 +35,10 @@ class _Launched(NamedTuple):
 
     start: int
     samples: int
-    partials: Sequence[NDArray[Any]]
+    partials: list[NDArray[Any]]
     done: Any
     run: slice | None = None
-    of_run: Sequence[NDArray[Any]] = ()
+    of_run: list[NDArray[Any]] = []  # noqa: RUF012 - never changed
     host: NDArray[Any] | None = None
     copied: Any = None
     block: Any = None
@@ -110,31 +109,15 @@ def _launch(work: Work, part: Any, start: int) -> _Launched:
     if part.nbytes >= OVERLAPPED_BYTES:
         beside = _stream_beside(part.device.id)
         beside.wait_event(_recorded())  # what writes the samples may be queued still
+    on_device = compute(work, part, start)
     block = part[run]
-    on_device = [_computed(work, job, part, block, run, start) for job in work.jobs]
     (host,) = _to_host([block], beside)  # from a large part while it is computed
     copied = _recorded(beside)
-    pairs = [_pair(_to_host(arrays), block.size == samples) for arrays in on_device]
-    partials, of_run = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    whole = block.size == samples
+    run_on_device = on_device if whole else compute(work, block, start + run.start)
+    partials = _to_host(on_device)
+    of_run = partials if whole else _to_host(run_on_device)
     return _Launched(start, samples, partials, _recorded(), run, of_run, host, copied, block)
-
-
-def _computed(work: Work, job: Job, part: Any, block: Any, run: slice, start: int) -> list[Any]:
-    """The partials of a part and of a run of it: two arrays, or one of two rows; one, if the run is all of the part."""
-    first = work.start + start
-    if block.size == part.size:
-        return [job.compute(part, first)]
-    together = job.workflow.with_run
-    if together and together[1] is job.workflow.compute:
-        return [together[0](part, run, job.options)]
-    return [job.compute(part, first), job.compute(block, first + run.start)]
-
-
-def _pair(arrays: Sequence[NDArray[Any]], alike: bool) -> Sequence[NDArray[Any]]:
-    """Both partials that `_computed` gives, on the host; `alike` if they are the same."""
-    if len(arrays) == 1:
-        return [arrays[0], arrays[0]] if alike else [arrays[0][0], arrays[0][1]]
-    return arrays
 
 
 def _run(work: Work, samples: int, start: int) -> slice | None:

@@ -30,7 +30,6 @@ def _histogram(
     shared: int,
     cp: Any,
     few: bool = False,
-    run: slice | None = None,
 ) -> None:
     """`shared` limits the memory of a block, so that few slots take several windows. `few`: one multiprocessor."""
     kind = np.dtype(dtype)
@@ -50,9 +49,8 @@ def _histogram(
     samples[9::101] = np.resize(ends, len(samples[9::101]))
     limits = replace(LIMITS, shared_per_block=shared, multiprocessors=1 if few else LIMITS.multiprocessors)
     with patch.object(device, "limits", lambda: limits):
-        got = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular), run)
-    expected = histogram_reference(samples[start:], edges)
-    same(got, expected if run is None else np.stack((expected, histogram_reference(samples[start:][run], edges))))
+        got = histogram(cp.asarray(samples)[start:], Binning(kind, edges, regular))
+    same(got, histogram_reference(samples[start:], edges))
 
 
 def _neighbours(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -156,9 +154,6 @@ def histogram_cases() -> Iterator[Case]:
             for size, start in ((tile + 517, 1), (1025, 0))[number % 2 :]:
                 check = partial(_histogram, dtype, edges, regular, size, start, whole)
                 yield Case("histogram/gpu", kernel, f"{dtype}, {size} from {start}", check)
-            if not number:
-                check = partial(_histogram, dtype, edges, regular, 1025, 1, whole, run=slice(3, 701))
-                yield Case("histogram/gpu", kernel, f"{dtype}, with a run", check)
     # Several tiles to a block: one or two, two, two or three.
     for tiles in (3, 4, 5):
         for kernel, dtype, edges, regular in (
@@ -178,8 +173,6 @@ def histogram_cases() -> Iterator[Case]:
     for kernel, dtype, edges, regular in _windows():
         check = partial(_histogram, dtype, edges, regular, 1025, 0, LITTLE)
         yield Case("histogram/gpu", kernel, f"{dtype}, {len(edges) - 1} bins in windows", check)
-    check = partial(_histogram, "int32", np.arange(481.0) + 100, True, 1025, 0, LITTLE, run=slice(0, 64))
-    yield Case("histogram/gpu", "histogram_shift", "int32, 480 bins in windows, with a run", check)
     # So many thresholds that entries take four bytes; a tenth of them in one cell.
     many = np.append(np.arange(15_000.0) * 16, 1e5 + np.arange(1, 1600) / 1024)
     check = partial(_histogram, "float32", np.unique(many), False, 1025, 0, whole, few=True)

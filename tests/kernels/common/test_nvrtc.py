@@ -47,7 +47,7 @@ def histogram_instances(architecture: str) -> list[str]:
     """Instances that the histogram's wrapper can request on an architecture.
 
     Every kernel for every type with the most copies of its counters, those of 4 and 8 bytes also in windows; on
-    EVERYTHING all of them in windows, and with every number of copies; on the others each also with a run.
+    EVERYTHING all of them in windows, and with every number of copies.
     """
     shared_per_block, names = SHARED[architecture] * 1024, set()
     for dtype, c_type in C_TYPES.items():
@@ -78,7 +78,7 @@ def histogram_instances(architecture: str) -> list[str]:
                     continue
                 windowed, entry = str(window < bins + 3).lower(), "u16" if bins + 1 < NARROW else "u32"
                 names |= {f"{start}, {windowed}, {of}<{of_key}>, {entry}>" for of in maps}
-    return sorted(names if architecture == EVERYTHING else names | {f"{name[:-1]}, true>" for name in names})
+    return sorted(names)
 
 
 def divided(counters: int, window: int) -> int:

@@ -77,20 +77,6 @@ def test_gpu_counts_of_every_size(cp: Any, loaded: list[str], dtype: str, stem: 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("dtype", "stem"), CASES)
-def test_gpu_counts_a_run_beside_all(cp: Any, dtype: str, stem: str) -> None:
-    """Wherever it begins, in one window and in two."""
-    for bins in (1000, 60_000):
-        edges, regular = gpu_edges(dtype, stem, bins)
-        samples = nasty(dtype, sizes(3001, 100_003)[-1] + 1, edges)[1:]
-        binning, on_device = Binning(np.dtype(dtype), edges, regular), cp.asarray(samples)
-        for run in (slice(0, len(samples)), slice(64, 1088), slice(len(samples) - 1, len(samples))):
-            counts = histogram(on_device, binning, run).get()
-            np.testing.assert_array_equal(counts[0], histogram_reference(samples, edges))
-            np.testing.assert_array_equal(counts[1], histogram_reference(samples[run], edges))
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("bins", GPU_BINS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gpu_counts_in_any_number_of_bins(cp: Any, loaded: list[str], dtype: str, bins: int) -> None:

@@ -182,12 +182,7 @@ def test_small_cases_reach_every_kind_of_instance(launches: list[Launch], monkey
         (launch,) = launches
         kernel, name, rest = re.findall(r"(\w+)<(\w+), (.*)>$", launch.instance)[0]
         assert kernel == case.variant, case.name
-        given, slots = rest.split(", ")[1:], launch.arguments[2].size
-        if len(launch.grid) == 2:  # with a run
-            assert given.pop() == "true"
-            seen.add((kernel, "run"))
-            slots //= 2
-        bins = slots - 3
+        given, bins = rest.split(", ")[1:], launch.arguments[2].size - 3
         windows = -(-int(launch.arguments[3]) // int(launch.arguments[4]))
         if kernel == "histogram_shift":
             skipped = launch.arguments[7]
@@ -205,7 +200,7 @@ def test_small_cases_reach_every_kind_of_instance(launches: list[Launch], monkey
         launches.clear()
     assert seen >= {("histogram_shift", windows, unit, "skipped 0") for windows in "120" for unit in ("true", "false")}
     assert seen >= {("histogram_shift", windows, "true", "skipped 1") for windows in "120"}
-    assert seen >= {("odd", "2"), ("even", "2"), *((kernel, "run") for kernel in KERNELS)}
+    assert seen >= {("odd", "2"), ("even", "2")}
     assert seen >= {("histogram_linear", "int", windows) for windows in ("1", "2", "more")}
     assert seen >= {("histogram_steps", name, windows) for name, windows in (
         ("float", "1"), ("double", "1"), ("double", "more"), ("float16", "1"), ("float16", "more"), ("u64", "1"),
@@ -276,16 +271,6 @@ def test_wrapper_splits_what_would_overflow_a_counter(launches: list[Launch], mo
     starts = [launch.arguments[0].ctypes.data - samples.ctypes.data for launch in launches]
     assert starts == [0, 2**31, 2**32]
     assert {launch.arguments[2].ctypes.data for launch in launches} == {slots.ctypes.data}  # all share counters
-
-
-def test_a_run_is_counted_once(launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a second row of blocks of the first launch, into slots of its own."""
-    monkeypatch.setattr(device, "limits", lambda: ONE_BLOCK)
-    samples = np.empty(2**31 + 5, np.uint8)
-    assert histogram(samples, Binning(samples.dtype, np.array([0.0, 1.0]), True), slice(7, 30)).shape == (2, 4)
-    assert [launch.grid for launch in launches] == [(1, 2), (1,)]
-    assert [tuple(map(int, launch.arguments[-3:])) for launch in launches] == 2 * [(7, 23, 4)]
-    assert {launch.instance for launch in launches} == {"histogram_bytes<u8, 32, true>"}
 
 
 def test_wrapper_launches_nothing_for_nothing(launches: list[Launch]) -> None:

@@ -16,7 +16,7 @@ from pipeline.in_memory import aggregate, device, samples
 from pipeline.in_memory.kinds import view_of
 from tests.cases.sizes import ON_GPU
 from workflows import WORKFLOWS
-from workflows.histogram import HISTOGRAM, compute_with_run
+from workflows.histogram import HISTOGRAM
 
 pytestmark = pytest.mark.gpu
 RANDOM = np.random.default_rng(3)
@@ -160,21 +160,6 @@ def test_wrong_numbers_are_found(cp: Any, monkeypatch: pytest.MonkeyPatch, verif
     with pytest.raises(VerificationError, match=r"^histogram: a number is wrong in samples .* \(GPU 0\): .*returned$"):
         pipeline.run("histogram", array, bins=7, range=(0, 1024), verify=verify)
     assert pipeline.run("histogram", array, bins=7, range=(0, 1024), verify="off").samples == SIZE
-
-
-@pytest.mark.parametrize("row", [0, 1])
-def test_wrong_numbers_of_one_launch_are_found(cp: Any, monkeypatch: pytest.MonkeyPatch, row: int) -> None:
-    """Of the launch that counts all samples and the run: a lost sample breaks an invariant, or the run's comparison."""
-
-    def lost(block: Any, run: slice, options: Any) -> Any:
-        counts = compute_with_run(block, run, options).get()
-        counts[row, counts[row].argmax()] -= 1
-        return cp.asarray(counts)
-
-    assert HISTOGRAM.with_run == (compute_with_run, HISTOGRAM.compute)
-    monkeypatch.setitem(WORKFLOWS, "histogram", replace(HISTOGRAM, with_run=(lost, HISTOGRAM.compute)))
-    with pytest.raises(VerificationError, match=r"expected .*, got .*nothing was returned$"):
-        pipeline.run("histogram", cp.asarray(INTEGERS), bins=7, range=(0, 1024))
 
 
 def test_lost_samples_break_the_invariant(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
