@@ -28,9 +28,9 @@ __device__ void count_in_windows(const T* samples, i64 n, Locate locate, u64* sl
 
 template <typename T, int COPIES, int WINDOWS, bool UNIT>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 multiplier, u32 bins, u32 skipped,
+histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, u32 skipped,
                 typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond,
-                typename Key<T>::type base, int shift) {
+                typename Key<T>::type base, int shift, u32 multiplier) {
     extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type, UNIT> locate{{low, last, beyond, bins, skipped}, base, shift};
     count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
@@ -38,9 +38,9 @@ histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 mu
 
 template <typename T, int COPIES, int WINDOWS>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 multiplier, u32 bins, u32 skipped,
+histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, u32 skipped,
                  typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond, u32 scale,
-                 u64 offset, int fraction) {
+                 u64 offset, int fraction, u32 multiplier) {
     extern __shared__ u32 shared[];
     const Linear<typename Key<T>::type> locate{{low, last, beyond, bins, skipped}, scale, offset, fraction};
     count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);

@@ -95,7 +95,7 @@ def _of_counters(
         window, multiplier = halves(counters)
         shared_mem = half_bytes(window)
     instance = [copies, windows if windows <= 2 else 0, *last]
-    return _plan(binning, kernel, instance, shared_mem, counters, window, (np.uint32(multiplier), *arguments))
+    return _plan(binning, kernel, instance, shared_mem, counters, window, (*arguments, np.uint32(multiplier)))
 
 
 def _of_steps(binning: Binning, line: StepMap, available: int) -> Plan:

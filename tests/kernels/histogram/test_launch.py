@@ -185,7 +185,7 @@ def test_small_cases_reach_every_kind_of_instance(launches: list[Launch], monkey
         given, bins = rest.split(", ")[1:], launch.arguments[2].size - 3
         windows = -(-int(launch.arguments[3]) // int(launch.arguments[4]))
         if kernel == "histogram_shift":
-            skipped = launch.arguments[7]
+            skipped = launch.arguments[6]
             seen.add((kernel, given[0], given[1], f"skipped {skipped}"))
             seen |= {("odd" if bins % 2 else "even", given[0])}
         elif kernel == "histogram_search":
