@@ -20,7 +20,8 @@ _MODULES = {"register": "api", "run": "api", "Submitted": "submitted", "submit":
 def __getattr__(name: str) -> Any:
     """Load what the package offers on first use, so that `import pipeline` alone is fast."""
     if name in _MODULES:
-        return getattr(import_module(f"pipeline.{_MODULES[name]}"), name)
+        globals()[name] = value = getattr(import_module(f"pipeline.{_MODULES[name]}"), name)  # not asked for again
+        return value
     raise AttributeError(f"module 'pipeline' has no attribute {name!r}")
 
 

@@ -88,6 +88,8 @@ struct Counting {
     u64 table[TURNS];           // where each table begins
     u64 number, counted, most;  // of counters in all tables; samples counted in them so far, and at most
     int64_t* totals;            // counts before those
+    const int64_t* slot_of;     // the slot of each counter of a table
+    u64 used, stride;           // counters of a table; from one table to the next
 };
 
 namespace {
@@ -265,5 +267,15 @@ extern "C" void count_samples(Counting* counting, const void* samples, size_t n,
         case VALUES: return c.type == 1 ? values<uint8_t>(c, samples, n) : values<uint16_t>(c, samples, n);
         case BRACKETED: return bracketed(c, samples, n);
         case IN_LEAVES: return in_leaves(c, samples, n);
+    }
+}
+
+// Adds the counts of all tables to the slots.
+extern "C" void collect_counts(const Counting* counting, int64_t* slots) {
+    const Counting& c = *counting;
+    for (u64 i = 0; i < c.used; ++i) {
+        int64_t sum = 0;
+        for (u64 at = i; at < c.number; at += c.stride) sum += c.totals[at] + c.counters[at];
+        slots[c.slot_of[i]] += sum;
     }
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import astuple, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ class _Counting(ctypes.Structure):
     _fields_ = (
         ("way", _word), ("type", _word), ("what", _word), ("bracket", _Bracket), ("leaves", _Leaves),
         ("counters", _pointer), ("table", _word * TURNS), ("number", _word), ("counted", _word), ("most", _word),
-        ("totals", _pointer),
+        ("totals", _pointer), ("slot_of", _pointer), ("used", _word), ("stride", _word),
     )  # fmt: skip
 
 
@@ -61,17 +60,11 @@ class HistogramCheck(CompiledCheck):
     """
 
     def __init__(self, plan: Plan) -> None:
-        number = len(plan.slot_of)
-        tables = next((tables for most, tables in TABLES if number <= most), 1)
-        stride = -(-number // 16) * 16 + 16  # not a multiple of 4 KiB: these would share cache sets
         self._plan = plan
-        self._counters = np.zeros((tables, stride), np.uint32)
-        self._totals = np.zeros((tables, stride), np.int64)
         self._counting = _Counting.from_buffer_copy(plan.counting)
-        self._counting.counters = self._counters.ctypes.data
-        self._counting.table[:] = [turn % tables * stride for turn in range(TURNS)]
-        self._counting.number, self._counting.most = self._counters.size, MOST
-        self._counting.totals = self._totals.ctypes.data
+        self._tables = np.zeros((3, self._counting.number), np.uint32)  # totals of 64 bits, then counters of 32
+        self._counting.totals = self._tables.ctypes.data
+        self._counting.counters = self._counting.totals + 8 * self._counting.number
         super().__init__(plan.function, ctypes.addressof(self._counting), plan.dtype)
 
     def partial(self) -> NDArray[np.int64]:
@@ -82,9 +75,8 @@ class HistogramCheck(CompiledCheck):
         int64 array, shape (bins + 3,)
             Underflow, the bins, overflow, NaN.
         """
-        counts = (self._totals + self._counters).sum(axis=0)[: len(self._plan.slot_of)]
         slots = np.zeros(self._plan.slots, np.int64)
-        np.add.at(slots, self._plan.slot_of, counts)
+        self._plan.collect(ctypes.addressof(self._counting), slots.ctypes.data)
         return slots
 
 
@@ -97,10 +89,8 @@ class Plan:
     dtype
     slots
         Number of bins + 3.
-    function, counting
-        A function of check.cpp and its state, counters aside.
-    slot_of : int64 array, shape (counters,)
-        Slot of each counter.
+    function, collect, counting
+        Functions of check.cpp that count and add up, and their state, counters aside.
     arrays
         What the state points to.
     """
@@ -108,9 +98,9 @@ class Plan:
     dtype: np.dtype[Any]
     slots: int
     function: Any
+    collect: Any
     counting: _Counting
-    slot_of: NDArray[np.int64]
-    arrays: tuple[NDArray[Any], ...] = ()
+    arrays: tuple[NDArray[Any], ...]
 
 
 def plan(edges: NDArray[np.float64], dtype: np.dtype[Any]) -> Plan | None:
@@ -129,7 +119,18 @@ def plan(edges: NDArray[np.float64], dtype: np.dtype[Any]) -> Plan | None:
     with np.errstate(over="ignore"):
         bounds = np.append(edges[:-1], np.nextafter(edges[-1], np.inf))
     slots = np.arange(len(bounds) + 2)
-    planned = partial(Plan, dtype, len(slots), functions.count_samples)
+    functions.collect_counts.argtypes, functions.collect_counts.restype = (_pointer, _pointer), None
+
+    def planned(counting: _Counting, slot_of: NDArray[np.int64], arrays: tuple[NDArray[Any], ...] = ()) -> Plan:
+        number = len(slot_of)
+        tables = next((tables for most, tables in TABLES if number <= most), 1)
+        stride = -(-number // 16) * 16 + 16  # not a multiple of 4 KiB: these would share cache sets
+        counting.table[:] = [turn % tables * stride for turn in range(TURNS)]
+        counting.number, counting.stride, counting.most = tables * stride, stride, MOST
+        counting.slot_of, counting.used = slot_of.ctypes.data, number
+        return Plan(dtype, len(slots), functions.count_samples, functions.collect_counts, counting,
+                    (slot_of, *arrays))  # fmt: skip
+
     if dtype.itemsize <= 2:
         return planned(_Counting(WAYS.index("values"), dtype.itemsize), _slots_of_values(bounds, dtype))
     single = bracket_of(bounds, np.float32) if dtype == np.float32 else None

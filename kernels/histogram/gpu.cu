@@ -9,30 +9,41 @@
 //   histogram_bytes    8-bit samples: count all 256 values, bin them at the end
 //
 // Samples below and above the edges and NaN take the same way as all others, so that no data are slow.
-// Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (common/windows.cuh),
-// how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide wherever a
+// Each kernel combines three parts: where a sample falls (locate.cuh, steps.cuh), how a block counts (common/windows.cuh,
+// halves.cuh), how samples are read (common/stream.cuh). Thresholds are exact in the key type (binning.py) and decide wherever a
 // position does not determine the slot, so counts are exact for any edges.
 
+#include "histogram/halves.cuh"
 #include "histogram/locate.cuh"
 #include "histogram/steps.cuh"
 #include "common/windows.cuh"
 
+// WINDOWS: see count_samples; two are halves. `multiplier`: see Halves.
+template <int COPIES, int WINDOWS, typename T, typename Locate>
+__device__ void count_in_windows(const T* samples, i64 n, Locate locate, u64* slots, u32 all, u32 window, u32 multiplier,
+                                 u32* shared) {
+    if constexpr (WINDOWS == 2) count_halves(samples, n, locate, Halves{slots, all, window, multiplier}, shared);
+    else count_samples<T, COPIES, WINDOWS>(samples, n, locate, Windows{slots, all, window}, shared);
+}
+
 template <typename T, int COPIES, int WINDOWS, bool UNIT>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, u32 skipped, typename Key<T>::type low,
-                typename Key<T>::type last, typename Key<T>::type beyond, typename Key<T>::type base, int shift) {
+histogram_shift(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, u32 skipped,
+                typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond,
+                typename Key<T>::type base, int shift, u32 multiplier) {
     extern __shared__ u32 shared[];
     const Shift<typename Key<T>::type, UNIT> locate{{low, last, beyond, bins, skipped}, base, shift};
-    count_samples<T, COPIES, WINDOWS>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
+    count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
 }
 
 template <typename T, int COPIES, int WINDOWS>
 __global__ void __launch_bounds__(THREADS, 1)
-histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, u32 skipped, typename Key<T>::type low,
-                 typename Key<T>::type last, typename Key<T>::type beyond, u32 scale, u64 offset, int fraction) {
+histogram_linear(const T* samples, i64 n, u64* slots, u32 all, u32 window, u32 bins, u32 skipped,
+                 typename Key<T>::type low, typename Key<T>::type last, typename Key<T>::type beyond, u32 scale,
+                 u64 offset, int fraction, u32 multiplier) {
     extern __shared__ u32 shared[];
     const Linear<typename Key<T>::type> locate{{low, last, beyond, bins, skipped}, scale, offset, fraction};
-    count_samples<T, COPIES, WINDOWS>(samples, n, of_keys<T>(locate), Windows{slots, all, window}, shared);
+    count_in_windows<COPIES, WINDOWS>(samples, n, of_keys<T>(locate), slots, all, window, multiplier, shared);
 }
 
 // `window`: slots of a block, at most. `least`, `most`: clamps of a guess. `values`: see Steps.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common.memory import pooled_zeros
+from kernels.common.packed import launch
 from kernels.histogram.binning import Binning
 from kernels.histogram.launch import THREADS, launch_plan
 
@@ -57,5 +58,5 @@ def histogram(samples: Any, binning: Binning) -> Any:
     ]  # fmt: skip
     for part in parts if len(samples) else ():
         arguments = (part, np.int64(len(part)), slots, *plan.arguments)
-        plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
+        launch(plan.kernel, (plan.grid,), (THREADS,), arguments, plan.shared_mem)
     return slots.view(cupy.int64)

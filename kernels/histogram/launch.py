@@ -15,6 +15,7 @@ from kernels.common import device, dtypes, nvrtc
 from kernels.common.counters import counter_bytes, counter_layout
 from kernels.histogram.binning import Binning
 from kernels.histogram.guess import key_of, steps_of
+from kernels.histogram.halves import half_bytes, halves
 from kernels.histogram.integer_maps import Clamps, FixedMap, NarrowMap, ShiftMap, fixed_map, narrow_map, shift_map
 from kernels.histogram.lookup import NARROW, lookup_table
 from kernels.histogram.step_map import StepMap, step_map
@@ -86,9 +87,15 @@ def _of_counters(
 ) -> Plan:
     copies, window = counter_layout(counters, binning.dtype.itemsize, device.limits().shared_per_block)
     windows = -(-counters // window)
-    instance = [copies, windows if windows <= 2 else 0, *last] if divide else [copies]
-    shared_mem = counter_bytes(counters, copies, windows) if windows <= 2 else counter_bytes(window, copies)
-    return _plan(binning, kernel, instance, shared_mem, counters, window, arguments)
+    shared_mem = counter_bytes(window, copies)
+    if not divide:
+        return _plan(binning, kernel, [copies], shared_mem, counters, window, arguments)
+    multiplier = 0
+    if windows == 2:
+        window, multiplier = halves(counters)
+        shared_mem = half_bytes(window)
+    instance = [copies, windows if windows <= 2 else 0, *last]
+    return _plan(binning, kernel, instance, shared_mem, counters, window, (*arguments, np.uint32(multiplier)))
 
 
 def _of_steps(binning: Binning, line: StepMap, available: int) -> Plan:

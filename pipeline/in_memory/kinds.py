@@ -32,10 +32,9 @@ def view_of(item: Any) -> Any:
     """
     if isinstance(item, np.ndarray):
         return item if type(item) is np.ndarray or isinstance(item, np.ma.MaskedArray) else item.view(np.ndarray)
-    package = type(item).__module__.partition(".")[0]
-    if package == "cupy" and hasattr(item, "data"):
+    if _is_cupy(item):
         return item
-    if package == "dask":
+    if type(item).__module__.partition(".")[0] == "dask":
         from dask.array import Array
 
         return item if isinstance(item, Array) else None
@@ -47,6 +46,15 @@ def view_of(item: Any) -> Any:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"{NAME}: expected a {type(item).__name__} that shares its memory, got "
                          f"{type(error).__name__}: {reason}; convert it to CuPy or NumPy") from None  # fmt: skip
+
+
+def plain_kind(item: Any) -> str | None:
+    """`NUMPY` or `CUPY` of their arrays themselves; None of everything else."""
+    return NUMPY if type(item) is np.ndarray else CUPY if _is_cupy(item) else None
+
+
+def _is_cupy(item: Any) -> bool:
+    return type(item).__module__.partition(".")[0] == "cupy" and hasattr(item, "data")
 
 
 def _shared(item: Any) -> Any:

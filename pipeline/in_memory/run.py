@@ -102,10 +102,23 @@ def run_in_memory(jobs: Sequence[tuple[Any, Any]], arrays: Sequence[Any], asked:
             prepared.job(Job(workflow, options)).prepared(arrays[0].dtype) for workflow, options in jobs
         )
         aggregations = _with_rows(aggregations, asked.rows, arrays)
-        return _aggregate(kind, arrays, _work(aggregations, asked, arrays))
+        return run_prepared(aggregations, kind, arrays, asked.verify, _part_bytes(asked, arrays))
     except PipelineError:
         raise
     except Exception as error:
+        raise failure(f"{name}: {NAME}", error) from error
+
+
+def run_prepared(
+    jobs: tuple[Job, ...], kind: str, arrays: Sequence[Any], verify: str, part_bytes: int | None = None
+) -> list[Any]:
+    """The same of aggregations that are prepared for the samples of arrays that were checked."""
+    try:
+        return _aggregate(kind, arrays, Work(jobs, verify, secrets.randbits(32), part_bytes))
+    except PipelineError:
+        raise
+    except Exception as error:
+        name = ", ".join(job.workflow.name for job in jobs)
         raise failure(f"{name}: {NAME}", error) from error
 
 
@@ -155,10 +168,6 @@ def _part_bytes(asked: Asked, arrays: Sequence[Any]) -> int | None:
     return asked.part_bytes
 
 
-def _work(jobs: tuple[Job, ...], asked: Asked, arrays: Sequence[Any]) -> Work:
-    return Work(jobs, asked.verify, secrets.randbits(32), _part_bytes(asked, arrays))
-
-
 def _aggregate(kind: str, arrays: Sequence[Any], work: Work) -> list[Any]:
     """Survey the arrays as often as jobs ask for it, then compute all jobs in one pass."""
     checked = [sys.maxsize] * len(work.jobs)  # samples, in the pass of each job that checked the fewest
@@ -184,8 +193,9 @@ def _one_pass(kind: str, arrays: Sequence[Any], work: Work) -> Covered:
     cover = COVERS[kind]
     starts = [0, *accumulate(array.size for array in arrays)] if work.located else [0] * len(arrays)
     pieces = [
-        cover(replace(work, start=start), array) for array, start in zip(arrays, starts, strict=False) if array.size
-    ]
+        cover(replace(work, start=start) if start else work, array)
+        for array, start in zip(arrays, starts, strict=False) if array.size
+    ]  # fmt: skip
     if pieces := [piece for piece in pieces if piece.samples]:
         return pieces[0] if len(pieces) == 1 else merged(work, pieces)
     nothing = empty_partials(work, arrays[0].dtype)

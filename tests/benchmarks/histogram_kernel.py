@@ -22,8 +22,8 @@ from tests.benchmarks.cub import cub_histogram
 from tests.benchmarks.distributions import DISTRIBUTIONS, OF_FLOATS, samples_of
 from workflows.histogram import HistogramOptions
 
-# (dtype, bins, range); None: irregular edges over [0, 1024)
-CASES: tuple[tuple[str, int, tuple[float, float] | None], ...] = (
+Case = tuple[str, int, tuple[float, float] | None]  # dtype, bins, range; None: irregular edges over [0, 1024)
+CASES: tuple[Case, ...] = (
     ("int32", 16, (0, 1024)), ("int32", 256, (0, 1024)), ("int32", 1024, (0, 1024)), ("int32", 1000, (0, 1024)),
     ("int32", 2048, (-5000, 91000)), ("int32", 4096, (0, 4096)), ("int32", 16384, (0, 16384)),
     ("int32", 65536, (0, 65536)), ("int32", 2**20, (0, 2**20)), ("int32", 1024, None), ("int32", 2**20, None),
@@ -85,7 +85,7 @@ def found_files() -> tuple[Path, ...]:
     return tuple(sorted(largest.values(), key=lambda path: -path.stat().st_size)[:FILES])
 
 
-def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
+def measure(nbytes: int = 2**30, repeats: int = 20, cases: Sequence[Case] = CASES) -> dict[str, Any]:
     """Rates of every case on every distribution, as a share of the read stream, measured alternately."""
     import cupy
 
@@ -95,7 +95,7 @@ def measure(nbytes: int = 2**30, repeats: int = 20) -> dict[str, Any]:
     def lead() -> None:
         read_stream(ahead)
 
-    for dtype, bins, limits in CASES:
+    for dtype, bins, limits in cases:
         options = options_of(bins, limits)
         binning, edges = options.binning(np.dtype(dtype)), options.all_edges
         for distribution, part in parts_of(dtype, bins, edges, nbytes):

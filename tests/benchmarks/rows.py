@@ -103,13 +103,12 @@ ROWS: tuple[Row, ...] = (
                      "5 × CUB would be faster than a read. Issuing a load as soon as its registers are free, instead "
                      "of a tile at a time, gave 0.94 for uint16."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
-               bound="two multiprocessors examine each sample: one counts the even bins, one the odd ones, so that "
-                     "on most data both have as much to do. Where all bins that are hit are even, as in multiples of "
-                     "32, one of them does all the work. Other data reach 0.79 to 0.90. Choosing by more bits than "
-                     "the lowest takes at least two instructions more a sample, of some 10 that already limit "
-                     "uniform data to 0.82; predicated increments become branches (0.58). float32 in as many bins "
-                     "needs three windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all "
-                     "samples meet in one bank."),
+               bound="two multiprocessors examine each sample. In this record one counts the even bins and one the odd "
+                     "ones, and does all the work where no others are hit, as in multiples of 32; other data reach "
+                     "0.79 to 0.90. A multiplication, which has divided the bins since, takes an instruction less: "
+                     "0.90 to 0.94 of an H100's read on all data; predicated increments become branches (0.58). "
+                     "float32 in as many bins needs three windows, because thresholds take room, too: 0.30 to 0.58, "
+                     "and 0.11 where all samples meet in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
@@ -234,10 +233,13 @@ ROWS: tuple[Row, ...] = (
               "1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
               "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
-              "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more."),
+              "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "
+              "kernel begins before the sample is copied."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
               "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
-              "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram."),
+              "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram. Since this record arguments "
+              "that were read once are not read again, and Python takes half of the time. One launch for all samples "
+              "and the sample gave 0.94 to 1.03 on an H100, but its kernels needed more registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),

@@ -9,6 +9,8 @@ from types import MappingProxyType
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
         "a block has fewer than 2^32 samples",
+    ("common/counters.cuh", "stride", "COPIES * 4"): "what is added is zero",
+    ("common/stream.cuh", "scan_samples", "NEXT != Next::IN_TURNS"): "either way loads the same samples ahead",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
     ("histogram/cpu.cpp", "count", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
     ("histogram/cpu.cpp", "count_nan", "half the width: nan += samples[i] != samples[i]"): "a piece has 1024 samples",
@@ -262,7 +264,7 @@ ELSEWHERE = {
         "widen",
     ),  # tells infinity from what is not below 100 nowhere; reduce/gpu.cu does
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
-    ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
-    ("quantile/gpu", "common/counters.cuh", "stride"),
+    ("quantile/gpu", "common/counters.cuh", "stride"),  # with histogram/gpu.cu
+    ("histogram/gpu", "common/windows.cuh", "count_samples"),  # has no two windows; quantile/gpu.cu does
     ("study/roofline", "common/stream.cuh", "scan_samples"),  # nothing is kept of what is only read
 }

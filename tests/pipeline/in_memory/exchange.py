@@ -34,8 +34,8 @@ class Event:
     def __init__(self, **_: Any) -> None:
         self.recorded = False
 
-    def record(self) -> None:
-        """After all work so far."""
+    def record(self, stream: Any = None) -> None:
+        """After all work so far, on any stream."""
         self.recorded = True
 
     def synchronize(self) -> None:
@@ -43,11 +43,39 @@ class Event:
         assert self.recorded
 
 
+class Stream:
+    """A stream; its work ends before the call that queues it returns."""
+
+    ptr = 1
+
+    def __init__(self, *, non_blocking: bool) -> None:
+        assert non_blocking
+
+    def wait_event(self, event: Event) -> None:
+        """Returns at once."""
+        assert event.recorded
+
+
+class PinnedMemory(bytearray):
+    """Memory of the host that a device copies to."""
+
+    @property
+    def ptr(self) -> int:
+        """Its address."""
+        return ctypes.addressof(ctypes.c_uint8.from_buffer(self))
+
+
 def interface(array: DeviceArray) -> dict[str, Any]:
     """Its __cuda_array_interface__."""
     host = array.host
     strides = None if host.flags.c_contiguous else host.strides
     return {"shape": host.shape, "typestr": host.dtype.str, "data": (array.data.ptr, False), "strides": strides}
+
+
+def copy(target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+    """Copies to the host, at once."""
+    assert kind == 2
+    ctypes.memmove(target, source, nbytes)
 
 
 def adopt(values: np.ndarray[Any, Any]) -> DeviceArray:
@@ -69,21 +97,14 @@ def shared(exporter: Any) -> DeviceArray:
 
 def extend(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give it to the emulator's module and arrays."""
-    get, asarray = DeviceArray.get, cupy.asarray
-
-    def get_into(array: DeviceArray, out: Any = None, blocking: bool = True) -> Any:
-        if out is None:
-            return get(array)
-        assert (out.shape, out.dtype) == (array.host.shape, array.host.dtype)
-        out[...] = get(array)
-        return out
+    asarray = cupy.asarray
 
     def as_array(values: Any, dtype: Any = None) -> Any:
         foreign = not isinstance(values, DeviceArray) and hasattr(values, "__cuda_array_interface__")
         return shared(values) if foreign else asarray(values, dtype)
 
     for name, value in (
-        ("get", get_into), ("device", property(lambda array: SimpleNamespace(id=0))),
+        ("device", property(lambda array: SimpleNamespace(id=0))),
         ("__cuda_array_interface__", property(interface)),
         ("__dlpack__", lambda array, **_: array.host.__dlpack__()),
         ("__dlpack_device__", lambda array: (ON_CUDA, 0)),
@@ -93,5 +114,6 @@ def extend(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cupy.from_dlpack = lambda exporter: adopt(np.from_dlpack(OnHost(exporter)))
     pool = cupy.get_default_memory_pool()
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0, **vars(pool))
-    cupy.cuda.Event, cupy.cuda.alloc_pinned_memory = Event, bytearray
+    cupy.cuda.Event, cupy.cuda.Stream, cupy.cuda.alloc_pinned_memory = Event, Stream, PinnedMemory
+    cupy.cuda.runtime.memcpyDeviceToHost, cupy.cuda.runtime.memcpyAsync = 2, copy
     cupy.cuda.Device = lambda index: nullcontext()
