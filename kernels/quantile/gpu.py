@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
@@ -15,6 +16,7 @@ from kernels.common.counters import counter_bytes, counter_layout
 from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty, pooled_zeros
 from kernels.quantile.cells import Cells
+from kernels.quantile.keys import to_keys, to_samples
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
@@ -23,14 +25,16 @@ WIDE = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 MOST = 2**31  # samples of a launch: counters of a block have 32 bits
 TILE_BYTES = THREADS * 16 * 4  # that a block reads at a time
 HELD_BYTES = 2**14  # at most, of a table that is copied to shared memory
+FEW = (1, 2, 4)  # values with which every sample is compared
 
 # Several instances of each kernel; there are more for other numbers of counters.
 INSTANCES = (
     *(f"quantile_top<{c_type}, 1, 2>" for c_type in C_TYPES.values()), "quantile_top<u8, 32, 1>",
-    *(f"quantile_cell<{C_TYPES[name]}, 1, 2>" for name in WIDE),
+    *(f"quantile_cell<{C_TYPES[name]}, 1, 2, {unit}>" for name in WIDE for unit in ("true", "false")),
     *(f"quantile_cells<{C_TYPES[name]}, 1, 0, {held}>" for name in WIDE for held in ("true", "false")),
     *(f"quantile_keys<{C_TYPES[name]}>" for name in WIDE),
     *(f"quantile_around<{C_TYPES[name]}, 2, 1, {held}>" for name in WIDE for held in ("true", "false")),
+    *(f"quantile_few<{C_TYPES[name]}, {few}>" for name in WIDE for few in FEW),
 )  # fmt: skip
 
 
@@ -58,13 +62,15 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
     check_array("quantile", samples, tuple(C_TYPES), 1)
     check_address(samples)
     if cells.everything:
-        return _counted("quantile_top", samples, cells.size, np.int32(cells.shifts[0]))
+        return _counted("quantile_top", samples, cells.size)
     if cells.gathered:
         return _gathered(samples, cells)
     key = np.dtype(f"u{samples.dtype.itemsize}").type
-    if len(cells.firsts) == 1:
-        cell = key(cells.firsts[0]), key(2 ** int(cells.bits[0])), np.int32(cells.shifts[0])
-        return _counted("quantile_cell", samples, cells.slots + 1, *cell)[:-1]
+    if len(cells.firsts) == 1 and (plain := _plain(cells, samples.dtype)):
+        first, size, last = plain
+        cell = key(first), key(size), np.int32(cells.shifts[0]), np.uint32(last)
+        unit = str(not cells.shifts[0]).lower()
+        return _counted("quantile_cell", samples, cells.slots + 1, *cell, last=[unit])[:-1]
     lookup, number = cells.lookup, len(cells.firsts)
     step = 1 << number.bit_length() - 1  # of a search among all cells
     held = _held(3 * key().itemsize * 2 * step)
@@ -79,6 +85,22 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
     table = sum(one.nbytes for one in arrays) * held
     arguments = *where, np.uint32(number), np.int32(cells.slot_bits)
     return _counted("quantile_cells", samples, cells.slots + 1, *arguments, table=table, last=[str(held).lower()])[:-1]
+
+
+def _plain(cells: Cells, dtype: np.dtype[Any]) -> tuple[int, int, int] | None:
+    """The only cell as a range of bits: the first, their number, and the slot of the first if keys descend, else 0.
+
+    None if it has keys of both signs, or that of NaN.
+    """
+    first, size, every = int(cells.firsts[0]), 2 ** int(cells.bits[0]), 2**cells.key_bits
+    if dtype.kind != "f":
+        return (first + every // 2 * (dtype.kind == "i")) % every, size, 0
+    if first < every // 2 < first + size or first + size == every:
+        return None
+    infinite = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
+    minus = first < every // 2
+    begin, end = (every - first - size + 1, every // 2 + infinite) if minus else (first - every // 2, infinite)
+    return begin, max(min(size, end + 1 - begin), 0), ((size >> int(cells.shifts[0])) - 1) * minus  # NaN are beyond
 
 
 def _gathered(samples: Any, cells: Cells) -> Any:
@@ -127,6 +149,8 @@ def count_around_on_device(samples: Any, keys: Any) -> Any:
 
     check_array("quantile", samples, WIDE, 1)
     check_address(samples)
+    if len(keys) <= max(FEW) and (to_keys(values := to_samples(keys, samples.dtype)) == keys).all():
+        return _around_few(samples, values)
     most = np.array(2 ** (8 * samples.dtype.itemsize) - 1, f"u{samples.dtype.itemsize}")
     # A key begins a slot of its own, and the one after it the next; NaN, the greatest key, the last. No key follows the
     # greatest one.
@@ -139,6 +163,17 @@ def count_around_on_device(samples: Any, keys: Any) -> Any:
     held = _held(ends.nbytes)
     return _counted("quantile_around", samples, 2 * len(keys) + 2, cupy.asarray(ends), np.uint32(half),
                     np.uint32(reached), table=ends.nbytes * held, last=[str(held).lower()])  # fmt: skip
+
+
+def _around_few(samples: Any, values: NDArray[Any]) -> Any:
+    """The same of values."""
+    few = next(few for few in FEW if len(values) <= few)
+    kernel = nvrtc.load(SOURCE, f"quantile_few<{C_TYPES[samples.dtype.name]}, {few}>")
+    sums = pooled_zeros(2 * len(values) + 2)
+    repeated = np.resize(np.append(values, values[-1:].repeat(max(FEW))), max(FEW))
+    resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
+    _launch(kernel, samples, (sums, np.uint32(len(values)), *repeated), resident)
+    return sums.view(np.int64)
 
 
 def _held(nbytes: int) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.common import device
 from kernels.quantile import gpu
 from kernels.quantile.cells import Cell, Cells, cells_of, combined, first_cells
-from kernels.quantile.keys import to_keys
+from kernels.quantile.keys import to_keys, to_samples
 from kernels.quantile.reference import around_reference, cells_reference
 from tests.cases.case import RANDOM, Case, same
 
@@ -100,6 +100,52 @@ def _cells(dtype: str, number: int, gather: bool, cp: Any) -> None:
     same(combined(*parts), _reference(samples, cells))
 
 
+def beside(dtype: str, size: int) -> NDArray[Any]:
+    """Samples whose bits are next to where the upper 16 change, zeros, infinities and NaN of all kinds, of both signs."""
+    unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    low, random = 8 * unsigned.itemsize - 16, RANDOM(size)
+    tops = np.concatenate([random.integers(0, 2**16, 40), np.array([0, 1, 0x7F7F, 0x7F80, 0x7FEF, 0x7FF0, 0x7FFF])])
+    tops = np.concatenate([tops, tops ^ 0x8000]).astype(unsigned) << unsigned.type(low)
+    bits = (tops[:, None] + np.array([-1, 0, 1, 2], np.int64).astype(unsigned)).reshape(-1)
+    return np.resize(random.permutation(bits), size).view(dtype)
+
+
+# Cells of floats by where they begin, in bits of a positive number, or of the size of a negative one.
+EDGES = ("zero", "below zero", "across zero", "infinity", "-infinity", "beyond -infinity", "NaN", "one", "minus one")
+
+
+def edge_cell(dtype: str, where: str, bits: int) -> Cells:
+    """A cell there."""
+    native, every = np.dtype(dtype), 2 ** (8 * np.dtype(dtype).itemsize)
+    half, size = every // 2, 2**bits
+
+    def at(x: float) -> int:
+        return int(to_keys(np.array([x], native))[0]) if native.kind == "f" else half
+
+    first = {"zero": half, "below zero": half - size, "across zero": half - size // 2, "infinity": at(np.inf),
+             "-infinity": at(-np.inf), "beyond -infinity": at(-np.inf) - size // 2, "NaN": every - size, "one": at(1),
+             "minus one": at(-1) - size // 2}[where]  # fmt: skip
+    return cells_of(8 * native.itemsize, [Cell(first, bits, 0, TOP + 1)])
+
+
+def _edge(dtype: str, where: str, bits: int, cp: Any) -> None:
+    cells, plain = edge_cell(dtype, where, bits), np.dtype(dtype)
+    keys = int(cells.firsts[0]) + RANDOM(bits).integers(0, 2**bits, 500, np.uint64)
+    inside = to_samples(keys.astype(f"u{plain.itemsize}"), plain) if plain.kind == "f" else np.arange(500).astype(plain)
+    samples = RANDOM(1).permutation(np.concatenate([inside, beside(dtype, 700)]))
+    same(gpu.count_cells_on_device(cp.asarray(samples), cells), _reference(samples, cells))
+
+
+def _beside(dtype: str, cp: Any) -> None:
+    samples = beside(dtype, 1300)
+    for values in (samples[:0], samples[:1], np.array([0.0], dtype), np.array([-np.inf, 1, np.inf], dtype)):
+        keys = np.unique(to_keys(values[values == values]))
+        want = around_reference(samples, to_samples(keys, np.dtype(dtype)))
+        same(gpu.count_around_on_device(cp.asarray(samples), keys), want)
+    cells = first_cells(8 * np.dtype(dtype).itemsize)
+    same(gpu.count_cells_on_device(cp.asarray(samples), cells), _reference(samples, cells))
+
+
 def _around(dtype: str, number: int, shared: int, cp: Any) -> None:
     samples = samples_of(dtype, 3001)
     values = np.unique(samples[samples == samples])
@@ -129,6 +175,15 @@ def quantile_cases() -> Iterator[Case]:
         for cells, gather in ((1, number % 2 == 0), (9, number % 2 == 1), (30, False)):
             check = partial(_cells, dtype, cells, gather)
             yield Case("quantile/gpu", "quantile_cells", f"{dtype}, {cells} cells{', gathered' * gather}", check)
-        for values, shared in ((1, 2**14), (5, 2**14), (40, 2**6), (0, 2**14)):
+        for values, shared in ((1, 2**14), (2, 2**14), (4, 2**14), (5, 2**14), (40, 2**6), (0, 2**14)):
             check = partial(_around, dtype, values, shared)
             yield Case("quantile/gpu", "quantile_around", f"{dtype}, {values}, {shared} bytes", check)
+    for dtype, edges in (("float32", EDGES), ("float64", EDGES), ("int32", ("zero",)), ("int64", ("zero",))):
+        for where in edges:
+            bits = (16,) if dtype.endswith("32") else (16, 20)
+            for wide in bits if where in ("infinity", "minus one", "zero") else bits[-1:]:
+                check = partial(_edge, dtype, where, wide)
+                yield Case("quantile/gpu", "quantile_cell", f"{dtype}, {where}, {wide} bits", check)
+    for dtype in ("float16", "float32", "float64"):
+        check = partial(_beside, dtype)
+        yield Case("quantile/gpu", "quantile_top", f"{dtype}, next to where the upper bits change", check)
