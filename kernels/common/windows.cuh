@@ -40,7 +40,7 @@ __device__ void count_samples(const T* samples, i64 n, Locate locate, Windows wi
     scan_samples<LOADS, Locate::NEXT, WINDOWS == 1>(samples, n, share, prepare, count);
     __syncthreads();
     for (u32 i = threadIdx.x; i < length; i += THREADS) {
-        const u32 counter = first + i * apart;
+        const u32 counter = first + (i + blockIdx.x / number * THREADS) % length * apart;  // other blocks are elsewhere
         const u64 sum = counters.total(place(counter));
         if (sum) atomicAdd(windows.slots + locate.slot(counter), sum);
     }

@@ -101,7 +101,7 @@ def _cells(dtype: str, number: int, gather: bool, cp: Any) -> None:
 
 
 def beside(dtype: str, size: int) -> NDArray[Any]:
-    """Samples whose bits are next to where the upper 16 change, zeros, infinities and NaN of all kinds, of both signs."""
+    """Bits next to where the upper 16 change; zeros, infinities and NaN of all kinds, of both signs."""
     unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
     low, random = 8 * unsigned.itemsize - 16, RANDOM(size)
     tops = np.concatenate([random.integers(0, 2**16, 40), np.array([0, 1, 0x7F7F, 0x7F80, 0x7FEF, 0x7FF0, 0x7FFF])])
@@ -137,13 +137,13 @@ def _edge(dtype: str, where: str, bits: int, cp: Any) -> None:
 
 
 def _beside(dtype: str, cp: Any) -> None:
-    samples = beside(dtype, 1300)
-    for values in (samples[:0], samples[:1], np.array([0.0], dtype), np.array([-np.inf, 1, np.inf], dtype)):
-        keys = np.unique(to_keys(values[values == values]))
-        want = around_reference(samples, to_samples(keys, np.dtype(dtype)))
-        same(gpu.count_around_on_device(cp.asarray(samples), keys), want)
-    cells = first_cells(8 * np.dtype(dtype).itemsize)
+    samples, cells = beside(dtype, 1300), first_cells(8 * np.dtype(dtype).itemsize)
     same(gpu.count_cells_on_device(cp.asarray(samples), cells), _reference(samples, cells))
+
+
+def _beside_few(dtype: str, values: tuple[float, ...], cp: Any) -> None:
+    samples, values_of = beside(dtype, 1300), np.array(values, dtype)
+    same(gpu.count_around_on_device(cp.asarray(samples), to_keys(values_of)), around_reference(samples, values_of))
 
 
 def _around(dtype: str, number: int, shared: int, cp: Any) -> None:
@@ -187,3 +187,7 @@ def quantile_cases() -> Iterator[Case]:
     for dtype in ("float16", "float32", "float64"):
         check = partial(_beside, dtype)
         yield Case("quantile/gpu", "quantile_top", f"{dtype}, next to where the upper bits change", check)
+    for dtype in ("float32", "float64"):
+        for values in ((), (0.0,), (-np.inf, 1.0, np.inf)):
+            check = partial(_beside_few, dtype, values)
+            yield Case("quantile/gpu", "quantile_few", f"{dtype}, next to zeros and infinities, {values}", check)
