@@ -120,23 +120,48 @@ quantile_cells(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, 
     count_samples<K, COPIES, WINDOWS>(samples, n, locate, Windows{sums, all, window}, counters);
 }
 
-// `reach`: no key that is not within it of `first` is in a cell. `most`: so many keys are kept behind their number, which is
-// always right.
-template <typename T>
+// `reach`: no key that is not within it of `first` is in a cell; PLAIN: no plain bits. `most`: so many keys are kept behind
+// their number, which is always right.
+template <typename T, bool PLAIN>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_keys(const typename Key<T>::type* samples, i64 n, u64* sums, const u32* starts, u32 step,
               const typename Key<T>::type* firsts, const typename Key<T>::type* sizes, typename Key<T>::type first,
               typename Key<T>::type reach, u64 most) {
     using K = typename Key<T>::type;
+    constexpr int PER_PACK = 16 / sizeof(K);
     const Lookup<K> lookup{starts, step, firsts, sizes, nullptr};
-    for_each_sample(samples, n, [&](K bits) {
+    const auto near = [&](K bits) { return K((PLAIN ? Key<T>::plain(bits) : Key<T>::of(bits)) - first) <= reach; };
+    const auto keep = [&](K bits) {
         const K key = Key<T>::of(bits);
-        if (K(key - first) > reach) return;
         const u32 cell = lookup.template cell<false>(key);
         if (K(key - firsts[cell]) >= sizes[cell]) return;
         const u64 place = atomicAdd(sums, u64(1));
         if (place < most) sums[1 + place] = key;
+    };
+    union Pack {
+        uint4 words;
+        K item[PER_PACK];
+    };
+    const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(K));
+    const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), packs = (n - head) / PER_PACK;
+    // One branch for a pack, which is seldom taken.
+    for_each_sample(reinterpret_cast<const uint4*>(samples + head), packs, [&](uint4 words) {
+        Pack pack{words};
+        bool any = false;
+#pragma unroll
+        for (int i = 0; i < PER_PACK; ++i) any |= near(pack.item[i]);
+        if (!any) return;
+#pragma unroll 1  // all code of a pass stays in the cache for instructions
+        for (int i = 0; i < PER_PACK; ++i) {
+            const K bits = pack.item[0];
+            if (near(bits)) keep(bits);
+#pragma unroll
+            for (int j = 1; j < PER_PACK; ++j) pack.item[j - 1] = pack.item[j];
+        }
     });
+    const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x, tail = head + packs * PER_PACK;
+    if (thread < head && near(samples[thread])) keep(samples[thread]);
+    if (thread < n - tail && near(samples[tail + thread])) keep(samples[tail + thread]);
 }
 
 // The number of `ends` that a key has reached: of 2 * half - 1 in ascending order for the first `half`, of which the last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ INSTANCES = (
     *(f"quantile_top<{c_type}, 1, 2>" for c_type in C_TYPES.values()), "quantile_top<u8, 32, 1>",
     *(f"quantile_cell<{C_TYPES[name]}, 1, 2, {unit}>" for name in WIDE for unit in ("true", "false")),
     *(f"quantile_cells<{C_TYPES[name]}, 1, 0, {held}>" for name in WIDE for held in ("true", "false")),
-    *(f"quantile_keys<{C_TYPES[name]}>" for name in WIDE),
+    *(f"quantile_keys<{C_TYPES[name]}, {plain}>" for name in WIDE for plain in ("true", "false")),
     *(f"quantile_around<{C_TYPES[name]}, 2, 1, {held}>" for name in WIDE for held in ("true", "false")),
     *(f"quantile_few<{C_TYPES[name]}, {few}>" for name in WIDE for few in FEW),
 )  # fmt: skip
@@ -66,10 +66,11 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
     if cells.gathered:
         return _gathered(samples, cells)
     key = np.dtype(f"u{samples.dtype.itemsize}").type
-    if len(cells.firsts) == 1 and (plain := _plain(cells, samples.dtype)):
-        first, size, last = plain
-        cell = key(first), key(size), np.int32(cells.shifts[0]), np.uint32(last)
-        unit = str(not cells.shifts[0]).lower()
+    first, size, shift = int(cells.firsts[0]), 2 ** int(cells.bits[0]), int(cells.shifts[0])
+    if len(cells.firsts) == 1 and (plain := _plain(first, size, samples.dtype)):
+        last = (size >> shift) - 1 if plain.descending else 0
+        cell = key(plain.first), key(plain.size), np.int32(shift), np.uint32(last)
+        unit = str(not shift).lower()
         return _counted("quantile_cell", samples, cells.slots + 1, *cell, last=[unit])[:-1]
     lookup, number = cells.lookup, len(cells.firsts)
     step = 1 << number.bit_length() - 1  # of a search among all cells
@@ -87,20 +88,25 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
     return _counted("quantile_cells", samples, cells.slots + 1, *arguments, table=table, last=[str(held).lower()])[:-1]
 
 
-def _plain(cells: Cells, dtype: np.dtype[Any]) -> tuple[int, int, int] | None:
-    """The only cell as a range of bits: the first, their number, and the slot of the first if keys descend, else 0.
+class _Plain(NamedTuple):
+    """A range of keys as one of bits, `size` from `first` on, without those of NaN."""
 
-    None if it has keys of both signs, or that of NaN.
-    """
-    first, size, every = int(cells.firsts[0]), 2 ** int(cells.bits[0]), 2**cells.key_bits
+    first: int
+    size: int
+    descending: bool
+
+
+def _plain(first: int, size: int, dtype: np.dtype[Any]) -> _Plain | None:
+    """So many keys from the first on; None if they are of both signs, or one is that of NaN."""
+    every = 2 ** (8 * dtype.itemsize)
+    half = every // 2
     if dtype.kind != "f":
-        return (first + every // 2 * (dtype.kind == "i")) % every, size, 0
-    if first < every // 2 < first + size or first + size == every:
+        return _Plain((first + half * (dtype.kind == "i")) % every, size, False)
+    if first < half < first + size or first + size == every:
         return None
-    infinite = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
-    minus = first < every // 2
-    begin, end = (every - first - size + 1, every // 2 + infinite) if minus else (first - every // 2, infinite)
-    return begin, max(min(size, end + 1 - begin), 0), ((size >> int(cells.shifts[0])) - 1) * minus  # NaN are beyond
+    infinite, minus = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}")), first < half
+    begin = every - first - size + 1 if minus else first - half
+    return _Plain(begin, max(min(size, infinite + half * minus + 1 - begin), 0), minus)
 
 
 def _gathered(samples: Any, cells: Cells) -> Any:
@@ -109,12 +115,14 @@ def _gathered(samples: Any, cells: Cells) -> Any:
 
     lookup, number = cells.lookup, len(cells.firsts)
     first = int(lookup.firsts[1])
-    reach = int(lookup.firsts[number]) + int(lookup.sizes[number]) - 1 - first
+    size = int(lookup.firsts[number]) + int(lookup.sizes[number]) - first
+    if plain := _plain(first, size, samples.dtype):
+        first, size = plain.first, max(plain.size, 1)  # what is near is looked up
     sums = pooled_zeros(cells.size)
-    kernel = nvrtc.load(SOURCE, f"quantile_keys<{C_TYPES[samples.dtype.name]}>")
+    kernel = nvrtc.load(SOURCE, f"quantile_keys<{C_TYPES[samples.dtype.name]}, {str(plain is not None).lower()}>")
     where = [cupy.asarray(one) for one in (lookup.starts, lookup.firsts, lookup.sizes)]
     key = lookup.firsts.dtype.type
-    arguments = where[0], np.uint32(lookup.step), *where[1:], key(first), key(reach), np.uint64(cells.gathered)
+    arguments = where[0], np.uint32(lookup.step), *where[1:], key(first), key(size - 1), np.uint64(cells.gathered)
     resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
     _launch(kernel, samples, (sums, *arguments), resident)
     # Keys that are missing become the greatest, which sorts last; whatever order they came in, the partial is the same.

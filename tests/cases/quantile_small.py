@@ -96,7 +96,7 @@ def _cells(dtype: str, number: int, gather: bool, cp: Any) -> None:
     cells = cells_around(samples, number, gather)
     on_device = cp.asarray(samples)
     same(gpu.count_cells_on_device(on_device, cells), _reference(samples, cells))
-    parts = [gpu.count_cells_on_device(on_device[cut], cells) for cut in (slice(0, 700), slice(700, None))]
+    parts = [gpu.count_cells_on_device(on_device[cut], cells) for cut in (slice(0, 701), slice(701, None))]
     same(combined(*parts), _reference(samples, cells))
 
 
