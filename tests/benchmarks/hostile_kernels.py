@@ -21,7 +21,7 @@ from kernels.quantile.reference import around_reference, cells_reference
 from kernels.quantile.search import Search
 from tests.benchmarks.common import save
 from tests.benchmarks.markdown import table
-from tests.benchmarks.question_kernels import OF_CUPY, Bench, passes
+from tests.benchmarks.question_kernels import ASKED, OF_CUPY, Bench, passes
 from tests.benchmarks.select_kernel import INDEX, KEPT, MOST, OPTIONS, SAMPLE, WHERE
 from tests.benchmarks.select_kernel import samples_of as of_share
 from tests.cases.quantile_small import beside, quantile_cases
@@ -128,20 +128,20 @@ def conditioned(samples: Samples, text: str, options: HistogramOptions) -> None:
         np.testing.assert_array_equal(got, workflow.reference(samples[1:], options, range(len(samples) - 1)))
 
 
-def median(dtype: str, name: str, nbytes: int, repeats: int) -> dict[str, Any]:
-    """Rates of the passes of a median."""
+def order(case: str, dtype: str, name: str, nbytes: int, repeats: int) -> dict[str, Any]:
+    """Rates of the passes of a median, or of five quantiles."""
     import cupy
 
     bench = Bench(dtype, name, nbytes, repeats, hostile(name, dtype) if name in HOSTILE else None)
-    works, right = passes(bench, ("1/2",))
-    row = bench.row("median", works, right)
+    works, right = passes(bench, ASKED[case])
+    row = bench.row(case, works, right)
     row["passes of the read"] = sum(row["GB/s"]["read"] / row["GB/s"][each] for each in works)
-    if name == OF_CUPY:
+    if name == OF_CUPY and case == "median":
         row["GB/s"] |= bench.rates({"cupy.percentile": lambda: cupy.percentile(bench.samples, 50)})
     return row
 
 
-def where(dtype: str, kept: str, nbytes: int, repeats: int) -> dict[str, Any]:
+def where(case: str, dtype: str, kept: str, nbytes: int, repeats: int) -> dict[str, Any]:
     """Rates of a histogram under a condition, and of the same without."""
     part = np.full(PART, 5).astype(dtype) if kept == "one value" else of_share(dtype, KEPT[kept], PART)
     bench = Bench(dtype, kept, nbytes, repeats, part)
@@ -150,7 +150,7 @@ def where(dtype: str, kept: str, nbytes: int, repeats: int) -> dict[str, Any]:
              "histogram": lambda: HISTOGRAM.compute(bench.samples, OPTIONS)}  # fmt: skip
     mask = (part >= 0) & (part < MOST) & (part != 7)
     counts = bench.times * np.append((~mask).sum(), histogram_reference(part[mask], OPTIONS.all_edges))
-    return bench.row("where", works, bool((works["histogram --where"]().get() == counts).all()))
+    return bench.row(case, works, bool((works["histogram --where"]().get() == counts).all()))
 
 
 def measure(
@@ -162,6 +162,7 @@ def measure(
     todo = [("median", dtype, name) for dtype in dtypes[:3] for name in (*USUAL[::-1], *HOSTILE)]
     todo += [("where", dtype, kept) for dtype in dtypes[:3] for kept in (*KEPT, "one value")]
     todo += [("median", dtype, name) for dtype in dtypes[3:] for name in ("any bits", "half NaN", OF_CUPY)]
+    todo += [("five quantiles", dtype, name) for dtype in dtypes[:2] for name in ("gaussian", "half NaN")]
 
     def compare(until: float, remaining: Iterator[tuple[str, Callable[[], None]]]) -> None:
         nonlocal compared
@@ -181,7 +182,7 @@ def measure(
     for case, dtype, name in todo:
         if perf_counter() - began > 0.9 * seconds:
             break
-        rows.append((median if case == "median" else where)(dtype, name, nbytes, repeats))
+        rows.append((where if case == "where" else order)(case, dtype, name, nbytes, repeats))
     compare(0.9 * seconds, remaining)
     return {"bytes": nbytes, "repeats": repeats, "compared": compared, "wrong": wrong, "cases": rows,
             "seconds": perf_counter() - began, "left out": len(todo) - len(rows)}  # fmt: skip
