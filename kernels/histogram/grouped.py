@@ -1,23 +1,23 @@
-"""Counts samples by groups of slots on a GPU: the launch wrappers for the kernels in `grouped.cu`."""
+"""Counts samples by groups of slots on a GPU: the launch wrapper for the kernels in `grouped.cu`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
 from kernels.common.memory import pooled_zeros
+from kernels.histogram.binning import Binning
 from kernels.histogram.gpu import histogram
 from kernels.histogram.guess import key_of
 from kernels.histogram.launch import C_TYPES, THREADS, Plan, guessed, steps_in_shared
 from kernels.histogram.step_map import step_map
-
-if TYPE_CHECKING:
-    from kernels.histogram.refined import RefinedBinning
 
 SOURCE = Path(__file__).with_name("grouped.cu")
 
@@ -27,42 +27,82 @@ INSTANCES = ("regroup", *(f"grouped_steps<{c_type}, {copies}, {moved}>"
                           for moved in ("0, 0", "2, 0", "2, 2")))  # fmt: skip
 
 
-def count_groups(samples: Any, refined: RefinedBinning) -> Any:
-    """Number of samples of each group, on the device that holds them.
+class Range(NamedTuple):
+    """Samples from `low` to `high`, both included, that belong to another group than the slot that they are in."""
 
-    Parameters
+    low: Any
+    high: Any
+    group_of_slot: int
+    group: int
+
+
+@dataclass(frozen=True, eq=False)
+class RefinedBinning:
+    """Finer bins, or the same and what is to be moved between their groups.
+
+    Attributes
     ----------
-    samples : CuPy array, as of `histogram`
-    refined
-
-    Returns
-    -------
-    CuPy int64 array, shape (groups,)
-        On the current stream.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array is of another dtype, has another number of dimensions or gaps, or is not aligned.
+    binning
+    group : int64 array, shape (slots,)
+        For each slot of the binning 0 if its samples are left out, else their slot in the bins that were asked for,
+        plus 1.
+    groups
+    moved
+        Of floats: at most as many as a kernel compares with.
+    in_one_launch
+        Whether one kernel counts and puts together.
     """
-    import cupy
 
-    check_array("histogram", samples, (refined.binning.dtype.name,), 1)
-    check_address(samples)
-    index = int(cupy.cuda.runtime.getDevice())
-    sums = pooled_zeros(refined.groups)
-    if not refined.in_one_launch:
-        slots = histogram(samples, refined.binning)
-        arguments = slots, np.uint32(refined.binning.slots), _groups(refined, index), sums
-        kernel = nvrtc.load(SOURCE, "regroup")
-        kernel((-(-refined.binning.slots // THREADS),), (THREADS,), arguments, shared_mem=0)
+    binning: Binning
+    group: NDArray[np.int64]
+    groups: int
+    moved: tuple[Range, ...] = ()
+    in_one_launch: bool = False
+
+    @property
+    def points(self) -> list[Range]:
+        """Those ranges that are a single number."""
+        return [one for one in self.moved if one.low == one.high]
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The others."""
+        return [one for one in self.moved if one.low != one.high]
+
+    def count(self, samples: Any) -> Any:
+        """Number of samples that are left out, then underflow, the bins, overflow and NaN of the others.
+
+        Parameters
+        ----------
+        samples : CuPy array, as of `histogram`
+
+        Returns
+        -------
+        CuPy int64 array, shape (groups,)
+            On the current stream.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the array is of another dtype, has another number of dimensions or gaps, or is not aligned.
+        """
+        import cupy
+
+        check_array("histogram", samples, (self.binning.dtype.name,), 1)
+        check_address(samples)
+        index, sums = int(cupy.cuda.runtime.getDevice()), pooled_zeros(self.groups)
+        if not self.in_one_launch:
+            slots = histogram(samples, self.binning)
+            arguments = slots, np.uint32(self.binning.slots), _groups(self, index), sums
+            blocks = -(-self.binning.slots // THREADS)
+            nvrtc.load(SOURCE, "regroup")((blocks,), (THREADS,), arguments, shared_mem=0)
+            return sums.view(np.int64)
+        plan = _plan(self, index)
+        for start in range(0, len(samples), plan.most):
+            part = samples[start : start + plan.most]
+            arguments = (part, np.int64(len(part)), sums, *plan.arguments)
+            plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
         return sums.view(np.int64)
-    plan = _plan(refined, index)
-    for start in range(0, len(samples), plan.most):
-        part = samples[start : start + plan.most]
-        arguments = (part, np.int64(len(part)), sums, *plan.arguments)
-        plan.kernel((plan.grid,), (THREADS,), arguments, shared_mem=plan.shared_mem)
-    return sums.view(np.int64)
 
 
 @lru_cache(maxsize=8)

@@ -6,15 +6,14 @@ Slots of the finer bins are then added up, those of samples that are left out in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.histogram.binning import Binning
-from kernels.histogram.grouped import MOST, count_groups
+from kernels.histogram.grouped import MOST, Range, RefinedBinning
 from kernels.histogram.monotone import GivenBinning, first_samples
 from kernels.histogram.step_map import step_map
 
@@ -23,63 +22,6 @@ UNEVEN = 2**12  # others
 IN_ONE_LAUNCH = 2**12  # bins whose counters and thresholds fit any device's shared memory
 
 Holds = Callable[[NDArray[Any]], NDArray[np.bool_]]
-
-
-class Range(NamedTuple):
-    """Samples from `low` to `high`, both included, that belong to another group than the slot that they are in."""
-
-    low: Any
-    high: Any
-    group_of_slot: int
-    group: int
-
-
-@dataclass(frozen=True, eq=False)
-class RefinedBinning:
-    """Finer bins, or the same and what is to be moved between their groups.
-
-    Attributes
-    ----------
-    binning
-    group : int64 array, shape (slots,)
-        For each slot of the binning 0 if its samples are left out, else their slot in the bins that were asked for,
-        plus 1.
-    groups
-    moved
-        Of floats: at most as many as a kernel compares with.
-    in_one_launch
-        Whether one kernel counts and puts together.
-    """
-
-    binning: Binning
-    group: NDArray[np.int64]
-    groups: int
-    moved: tuple[Range, ...] = ()
-    in_one_launch: bool = False
-
-    @property
-    def points(self) -> list[Range]:
-        """Those ranges that are a single number."""
-        return [one for one in self.moved if one.low == one.high]
-
-    @property
-    def ranges(self) -> list[Range]:
-        """The others."""
-        return [one for one in self.moved if one.low != one.high]
-
-    def count(self, samples: Any) -> Any:
-        """Number of samples that are left out, then underflow, the bins, overflow and NaN of the others.
-
-        Parameters
-        ----------
-        samples : CuPy array, as of `histogram`
-
-        Returns
-        -------
-        CuPy int64 array, shape (bins + 4,)
-            On the current stream.
-        """
-        return count_groups(samples, self)
 
 
 def refined_binning(binning: Binning, changes: Sequence[Holds], keeps: Holds) -> RefinedBinning | None:
