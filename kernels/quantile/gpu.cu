@@ -63,8 +63,8 @@ quantile_cell(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, u
     count_samples<typename Key<T>::type, COPIES, WINDOWS>(samples, n, locate, Windows{sums, all, window}, shared);
 }
 
-// Cells as cells.py describes their lookup: `starts`, `step`, `firsts`, `sizes`, `shifts`. Without `starts` the search is
-// among all cells.
+// Cells as cells.py describes their lookup: `starts`, `step`, `firsts`, `sizes`, `shifts`. ALL: the search is among all
+// cells.
 template <typename K>
 struct Lookup {
     const u32* starts;
@@ -120,11 +120,11 @@ quantile_cells(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all, 
     count_samples<K, COPIES, WINDOWS>(samples, n, locate, Windows{sums, all, window}, counters);
 }
 
-// `reach`: no key that is not within it of `first` is in a cell; PLAIN: no plain bits. `most`: so many keys are kept behind
-// their number, which is always right.
+// `few` cells, without `starts`. `reach`: no key that is not within it of `first` is in a cell; PLAIN: no plain bits. `most`: so
+// many keys are kept behind their number, which is always right; their complements, so that zeros stand for the greatest.
 template <typename T, bool PLAIN>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_keys(const typename Key<T>::type* samples, i64 n, u64* sums, const u32* starts, u32 step,
+quantile_keys(const typename Key<T>::type* samples, i64 n, u64* sums, u32 few, const u32* starts, u32 step,
               const typename Key<T>::type* firsts, const typename Key<T>::type* sizes, typename Key<T>::type first,
               typename Key<T>::type reach, u64 most) {
     using K = typename Key<T>::type;
@@ -133,10 +133,10 @@ quantile_keys(const typename Key<T>::type* samples, i64 n, u64* sums, const u32*
     const auto near = [&](K bits) { return K((PLAIN ? Key<T>::plain(bits) : Key<T>::of(bits)) - first) <= reach; };
     const auto keep = [&](K bits) {
         const K key = Key<T>::of(bits);
-        const u32 cell = lookup.template cell<false>(key);
+        const u32 cell = few ? lookup.template cell<true>(key) : lookup.template cell<false>(key);
         if (K(key - firsts[cell]) >= sizes[cell]) return;
         const u64 place = atomicAdd(sums, u64(1));
-        if (place < most) sums[1 + place] = key;
+        if (place < most) sums[1 + place] = ~u64(key);
     };
     union Pack {
         uint4 words;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from kernels.common.checks import check_address, check_array
 from kernels.common.constants import constant
 from kernels.common.counters import counter_bytes, counter_layout
 from kernels.common.dtypes import C_TYPES
-from kernels.common.memory import empty, pooled_zeros
+from kernels.common.memory import pooled_zeros
 from kernels.quantile.cells import Cells
 from kernels.quantile.keys import to_keys, to_samples
 
@@ -26,6 +27,7 @@ MOST = 2**31  # samples of a launch: counters of a block have 32 bits
 TILE_BYTES = THREADS * 16 * 4  # that a block reads at a time
 HELD_BYTES = 2**14  # at most, of a table that is copied to shared memory
 FEW = (1, 2, 4)  # values with which every sample is compared
+FEW_CELLS = 64  # among which a key near them is looked up without another table
 
 # Several instances of each kernel; there are more for other numbers of counters.
 INSTANCES = (
@@ -72,20 +74,29 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
         cell = key(plain.first), key(plain.size), np.int32(shift), np.uint32(last)
         unit = str(not shift).lower()
         return _counted("quantile_cell", samples, cells.slots + 1, *cell, last=[unit])[:-1]
-    lookup, number = cells.lookup, len(cells.firsts)
-    step = 1 << number.bit_length() - 1  # of a search among all cells
-    held = _held(3 * key().itemsize * 2 * step)
-    arrays = [one[: 2 * step] for one in (lookup.firsts, lookup.sizes, lookup.shifts)]
-    if held:  # beyond the last one it is repeated
-        arrays = [np.pad(one, (0, 2 * step - len(one)), "edge") for one in arrays]
-    else:
-        step = lookup.step
-        arrays = [lookup.firsts, lookup.sizes, lookup.shifts]
-    starts = cupy.asarray(lookup.starts[:1] if held else lookup.starts)
-    where = starts, np.uint32(step), np.uint32(2 * step), *map(cupy.asarray, arrays)
+    number = len(cells.firsts)
+    held = _held(3 * key().itemsize * (2 << number.bit_length() - 1))
+    starts, step, *arrays = _tables(cells, held, int(cupy.cuda.runtime.getDevice()))
+    where = starts, np.uint32(step), np.uint32(2 * step), *arrays
     table = sum(one.nbytes for one in arrays) * held
     arguments = *where, np.uint32(number), np.int32(cells.slot_bits)
     return _counted("quantile_cells", samples, cells.slots + 1, *arguments, table=table, last=[str(held).lower()])[:-1]
+
+
+@lru_cache(maxsize=4)
+def _tables(cells: Cells, few: bool, _device: int) -> tuple[Any, ...]:
+    """The lookup of cells: `starts`, `step`, `firsts`, `sizes`, `shifts`; kept, because copies wait for the device.
+
+    Among a few cells all are searched: in arrays of 2 `step` items, the last one repeated, and without `starts`.
+    """
+    import cupy
+
+    lookup, step = cells.lookup, 1 << len(cells.firsts).bit_length() - 1
+    arrays = lookup.firsts, lookup.sizes, lookup.shifts
+    if not few:
+        return cupy.asarray(lookup.starts), lookup.step, *map(cupy.asarray, arrays)
+    padded = (np.pad(one[: 2 * step], (0, max(2 * step - len(one), 0)), "edge") for one in arrays)
+    return cupy.asarray(lookup.starts[:1]), step, *map(cupy.asarray, padded)
 
 
 class _Plain(NamedTuple):
@@ -118,20 +129,18 @@ def _gathered(samples: Any, cells: Cells) -> Any:
     size = int(lookup.firsts[number]) + int(lookup.sizes[number]) - first
     if plain := _plain(first, size, samples.dtype):
         first, size = plain.first, max(plain.size, 1)  # what is near is looked up
-    sums = pooled_zeros(cells.size)
+    sums, few, key = pooled_zeros(cells.size), number <= FEW_CELLS, lookup.firsts.dtype.type
     kernel = nvrtc.load(SOURCE, f"quantile_keys<{C_TYPES[samples.dtype.name]}, {str(plain is not None).lower()}>")
-    where = [cupy.asarray(one) for one in (lookup.starts, lookup.firsts, lookup.sizes)]
-    key = lookup.firsts.dtype.type
-    arguments = where[0], np.uint32(lookup.step), *where[1:], key(first), key(size - 1), np.uint64(cells.gathered)
+    starts, step, firsts, sizes, _ = _tables(cells, few, int(cupy.cuda.runtime.getDevice()))
+    where = np.uint32(few), starts, np.uint32(step), firsts, sizes
+    arguments = *where, key(first), key(size - 1), np.uint64(cells.gathered)
     resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
     _launch(kernel, samples, (sums, *arguments), resident)
-    # Keys that are missing become the greatest, which sorts last; whatever order they came in, the partial is the same.
-    keys = cupy.where(cupy.arange(cells.gathered).astype(np.uint64) < sums[:1], sums[1:], np.uint64(2**64 - 1))
-    keys.sort()
-    partial = empty("quantile", cells.size, np.int64)
-    partial[1:] = keys.view(np.int64)
-    partial[:1] = -1 - sums[:1].view(np.int64)
-    return partial
+    # Where there is no key the complement is the greatest, which sorts last; that of a number is -1 less it. Whatever
+    # order keys came in, the partial is the same.
+    partial = ~sums
+    partial[1:].sort()
+    return partial.view(np.int64)
 
 
 def count_around_on_device(samples: Any, keys: Any) -> Any:

@@ -170,6 +170,7 @@ def quantile_cases() -> Iterator[Case]:
         yield Case("quantile/gpu", "quantile_top", f"{dtype}, {size} from {start} in one block", check)
     yield Case("quantile/gpu", "quantile_top", "uint16, counters above 16 bits", _crowded)
     yield Case("quantile/gpu", "quantile_cells", "more keys than room", _too_many)
+    yield Case("quantile/gpu", "quantile_keys", "float32, 80 cells, gathered", partial(_cells, "float32", 80, True))
     yield Case("quantile/gpu", "quantile_around", "int32, 700, 131072 bytes", partial(_around, "int32", 700, 2**17))
     for number, dtype in enumerate(WIDE):
         for cells, gather in ((1, number % 2 == 0), (9, number % 2 == 1), (30, False)):
