@@ -43,7 +43,7 @@ template <typename U>
 U towards_zero(U bits) {
     const U plain = without_minus_zero(bits);
     constexpr U MINUS_INFINITY = sizeof(U) == 4 ? U(0xff800000u) : U(0xfff0000000000000ull);
-    return U(plain << 1) != 0 && plain > U(~U(0)) / 2 && plain < MINUS_INFINITY ? U(plain - 1) : plain;
+    return plain > U(~U(0)) / 2 && plain < MINUS_INFINITY ? U(plain - 1) : plain;
 }
 #endif
 inline __device__ u16 towards_zero(u16 bits) { return bits; }
