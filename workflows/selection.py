@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
-from kernels.histogram.refined import RefinedBinning, refined_binning
+from kernels.histogram.grouped import RefinedBinning
+from kernels.histogram.refined import refined_binning
 from kernels.select.check import KeptCheck
 from kernels.select.cuts import compared_with
 from kernels.select.gpu import compact

@@ -67,10 +67,12 @@ def launch_plan(binning: Binning, index: int) -> Plan:
     if itemsize == 1:
         return _of_counters(binning, "histogram_bytes", 256, _device(binning.slot_of_pattern), divide=False)
     if binning.dtype.kind in "iu":
-        narrow = narrow_map(binning) if itemsize == 2 else None
+        shifted = shift_map(binning)
+        of_ones = shifted is not None and not shifted.shift  # takes fewer instructions than any other
+        narrow = narrow_map(binning) if itemsize == 2 and not of_ones else None
         if narrow is not None and counter_bytes(len(narrow.slot_of), 1) <= available:
             return _of_counters(binning, "histogram_narrow", len(narrow.slot_of), *_narrow(narrow), divide=False)
-        if shifted := shift_map(binning):
+        if shifted:
             unit = str(shifted.shift == 0).lower()
             return _of_counters(
                 binning, "histogram_shift", binning.bins + CLAMPED, *_shift(binning, shifted), last=[unit]
@@ -99,8 +101,8 @@ def _of_counters(
 
 
 def _of_steps(binning: Binning, line: StepMap, available: int) -> Plan:
-    copies, held, window, shared_mem = _steps(line.steps, available)
-    arguments = *_guessed(line.steps, line.least), line.guess.start, line.guess.scale
+    copies, held, window, shared_mem = steps_in_shared(line.steps, available)
+    arguments = *guessed(line.steps, line.least), line.guess.start, line.guess.scale
     return _plan(binning, "histogram_steps", [copies, held], shared_mem, len(line.steps) + 1, window, arguments)
 
 
@@ -113,22 +115,23 @@ def _of_search(binning: Binning, available: int) -> Plan:
         cells //= 2
     table = lookup_table(binning.thresholds.astype(key), least, cells)
     taken = -(-table.entries.nbytes // 8) * 8
-    copies, held, window, shared_mem = _steps(steps, available - taken)
+    copies, held, window, shared_mem = steps_in_shared(steps, available - taken)
     of_map = f"{'ByBits' if table.by_bits else 'ByValue'}<{KEY_TYPES[key.str[1:]]}>"
     windowed = str(window < most + 2).lower()
-    arguments = (*_guessed(steps, least), _device(table.entries), np.int32(len(table.entries)), table.guess.start,
+    arguments = (*guessed(steps, least), _device(table.entries), np.int32(len(table.entries)), table.guess.start,
                  table.guess.scale)  # fmt: skip
     return _plan(binning, "histogram_search", [copies, held, windowed, of_map, f"u{8 * entry}"], shared_mem + taken,
                  most + 2, window, arguments)  # fmt: skip
 
 
-def _steps(steps: NDArray[Any], available: int) -> tuple[int, int, int, int]:
+def steps_in_shared(steps: NDArray[Any], available: int) -> tuple[int, int, int, int]:
     """Copies of the counters and of the steps, slots of a window, bytes."""
     copies, held, window = step_layout(len(steps) + 1, steps.itemsize, available)
     return copies, held, window, step_bytes(window, steps.itemsize, copies, held)
 
 
-def _guessed(steps: NDArray[Any], least: int) -> tuple[Any, ...]:
+def guessed(steps: NDArray[Any], least: int) -> tuple[Any, ...]:
+    """Arguments of kernels that guess: the clamps, and the steps on the device."""
     return np.int32(least), np.int32(len(steps) - 1), _device(steps)
 
 

@@ -6,8 +6,6 @@ Slots of the finer bins are then added up, those of samples that are left out in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -15,61 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.histogram.binning import Binning
-from kernels.histogram.gpu import histogram
+from kernels.histogram.grouped import MOST, Range, RefinedBinning
 from kernels.histogram.monotone import GivenBinning, first_samples
 from kernels.histogram.step_map import step_map
 
 EVEN = 2**14  # bins of equal width, which are counted as fast as few
 UNEVEN = 2**12  # others
+IN_ONE_LAUNCH = 2**12  # bins whose counters and thresholds fit any device's shared memory
 
 Holds = Callable[[NDArray[Any]], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, eq=False)
-class RefinedBinning:
-    """Finer bins.
-
-    Attributes
-    ----------
-    binning
-    group : int64 array, shape (slots,)
-        For each slot of the binning 0 if its samples are left out, else their slot in the bins that were asked for,
-        plus 1.
-    groups
-    """
-
-    binning: Binning
-    group: NDArray[np.int64]
-    groups: int
-
-    def count(self, samples: Any) -> Any:
-        """Number of samples that are left out, then underflow, the bins, overflow and NaN of the others.
-
-        Parameters
-        ----------
-        samples : CuPy array, as of `histogram`
-
-        Returns
-        -------
-        CuPy int64 array, shape (bins + 4,)
-            On the current stream.
-        """
-        import cupy
-
-        order, ends = _sorted(self, int(cupy.cuda.runtime.getDevice()))
-        up_to = cupy.zeros(len(order) + 1, np.int64)
-        up_to[1:] = histogram(samples, self.binning)[order].cumsum()
-        return up_to[ends[1:]] - up_to[ends[:-1]]
-
-
-@lru_cache(maxsize=8)
-def _sorted(refined: RefinedBinning, device: int) -> tuple[Any, Any]:
-    """Slots in the order of their groups, and where each group begins and the last one ends; on a device."""
-    import cupy
-
-    order = np.argsort(refined.group, kind="stable")
-    ends = np.searchsorted(refined.group[order], np.arange(refined.groups + 1))
-    return cupy.asarray(order), cupy.asarray(ends)
 
 
 def refined_binning(binning: Binning, changes: Sequence[Holds], keeps: Holds) -> RefinedBinning | None:
@@ -93,17 +45,59 @@ def refined_binning(binning: Binning, changes: Sequence[Holds], keeps: Holds) ->
         return np.where(keeps(samples), 1 + binning.find(samples), 0)
 
     begins = np.unique(np.concatenate([thresholds, *(first_samples(dtype, holds, 1) for holds in changes)]))
-    begins = begins[np.diff(groups(begins)) != 0]
-    finer = (
-        binning if np.isin(begins, thresholds).all() else _even(begins) or _on_line(binning, begins) or _uneven(begins)
-    )
-    if finer is None:
+    of_nan = (binning.slots if keeps(np.array([np.nan], dtype))[0] else 0) if dtype.kind == "f" else None
+    of_begins = groups(begins)
+    cut = begins[np.diff(of_begins) != 0]
+
+    def refined(finer: Binning, group: NDArray[np.int64], ranges: tuple[Range, ...] = ()) -> RefinedBinning:
+        of_slots = np.zeros(finer.slots, np.int64)
+        of_slots[: len(group)] = group
+        if of_nan is not None:
+            of_slots[-1] = of_nan
+        even = dtype.kind == "f" and finer.regular and finer.bins <= IN_ONE_LAUNCH and step_map(finer) is not None
+        return RefinedBinning(finer, of_slots, binning.slots + 1, ranges, even)
+
+    if np.isin(cut, thresholds).all():
+        return refined(binning, groups(thresholds))
+    if finer := _even(cut) or _on_line(binning, cut):
+        return refined(finer, groups(finer.thresholds))
+    if moved := _moved(binning, begins, of_begins):
+        by_ranges = refined(binning, *moved)
+        if by_ranges.in_one_launch and max(len(by_ranges.points), len(by_ranges.ranges)) <= MOST:
+            return by_ranges
+    uneven = _uneven(cut)
+    return None if uneven is None else refined(uneven, groups(uneven.thresholds))
+
+
+def _moved(
+    binning: Binning, begins: NDArray[Any], groups: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], tuple[Range, ...]] | None:
+    """Groups of the slots of floats, and the ranges of samples in others; None if these are too many.
+
+    Parameters
+    ----------
+    binning
+    begins
+        Where ranges begin that are in one slot, and kept or not; ascending.
+    groups
+        Of what lies before these, and of each.
+    """
+    dtype = binning.dtype
+    if dtype.kind != "f" or not binning.regular:
         return None
-    of_starts, group = groups(finer.thresholds), np.zeros(finer.slots, np.int64)
-    group[: len(of_starts)] = of_starts
-    if dtype.kind == "f" and keeps(np.array([np.nan], dtype))[0]:
-        group[-1] = binning.slots
-    return RefinedBinning(finer, group, binning.slots + 1)
+    infinite = dtype.type(np.inf)
+    inner = begins > -infinite
+    begins, groups = begins[inner], np.append(groups[:1], groups[1:][inner])
+    with np.errstate(over="ignore"):
+        before = np.nextafter(begins, -infinite)
+    lows, highs = np.append(-infinite, begins), np.append(before, infinite)
+    slots, kept = binning.find(lows), groups > 0
+    mostly = 2 * np.bincount(slots[kept], minlength=binning.slots) >= np.bincount(slots, minlength=binning.slots)
+    of_slots = np.where(mostly, 1 + np.arange(binning.slots), 0)
+    moved = np.flatnonzero(groups != of_slots[slots])
+    if len(moved) > 2 * MOST:
+        return None
+    return of_slots, tuple(Range(lows[k], highs[k], int(of_slots[slots[k]]), int(groups[k])) for k in moved)
 
 
 def _even(begins: NDArray[Any]) -> Binning | None:

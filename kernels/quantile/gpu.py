@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
 from kernels.common.constants import constant
 from kernels.common.counters import counter_bytes, counter_layout
 from kernels.common.dtypes import C_TYPES
-from kernels.common.memory import empty, pooled_zeros
+from kernels.common.memory import pooled_zeros
 from kernels.quantile.cells import Cells
+from kernels.quantile.keys import to_keys, to_samples
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
@@ -23,14 +26,17 @@ WIDE = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 MOST = 2**31  # samples of a launch: counters of a block have 32 bits
 TILE_BYTES = THREADS * 16 * 4  # that a block reads at a time
 HELD_BYTES = 2**14  # at most, of a table that is copied to shared memory
+FEW = (1, 2, 4)  # values with which every sample is compared
+FEW_CELLS = 64  # among which a key near them is looked up without another table
 
 # Several instances of each kernel; there are more for other numbers of counters.
 INSTANCES = (
     *(f"quantile_top<{c_type}, 1, 2>" for c_type in C_TYPES.values()), "quantile_top<u8, 32, 1>",
-    *(f"quantile_cell<{C_TYPES[name]}, 1, 2>" for name in WIDE),
+    *(f"quantile_cell<{C_TYPES[name]}, 1, 2, {unit}>" for name in WIDE for unit in ("true", "false")),
     *(f"quantile_cells<{C_TYPES[name]}, 1, 0, {held}>" for name in WIDE for held in ("true", "false")),
-    *(f"quantile_keys<{C_TYPES[name]}>" for name in WIDE),
+    *(f"quantile_keys<{C_TYPES[name]}, {plain}>" for name in WIDE for plain in ("true", "false")),
     *(f"quantile_around<{C_TYPES[name]}, 2, 1, {held}>" for name in WIDE for held in ("true", "false")),
+    *(f"quantile_few<{C_TYPES[name]}, {few}>" for name in WIDE for few in FEW),
 )  # fmt: skip
 
 
@@ -58,27 +64,60 @@ def count_cells_on_device(samples: Any, cells: Cells) -> Any:
     check_array("quantile", samples, tuple(C_TYPES), 1)
     check_address(samples)
     if cells.everything:
-        return _counted("quantile_top", samples, cells.size, np.int32(cells.shifts[0]))
+        return _counted("quantile_top", samples, cells.size)
     if cells.gathered:
         return _gathered(samples, cells)
     key = np.dtype(f"u{samples.dtype.itemsize}").type
-    if len(cells.firsts) == 1:
-        cell = key(cells.firsts[0]), key(2 ** int(cells.bits[0])), np.int32(cells.shifts[0])
-        return _counted("quantile_cell", samples, cells.slots + 1, *cell)[:-1]
-    lookup, number = cells.lookup, len(cells.firsts)
-    step = 1 << number.bit_length() - 1  # of a search among all cells
-    held = _held(3 * key().itemsize * 2 * step)
-    arrays = [one[: 2 * step] for one in (lookup.firsts, lookup.sizes, lookup.shifts)]
-    if held:  # beyond the last one it is repeated
-        arrays = [np.pad(one, (0, 2 * step - len(one)), "edge") for one in arrays]
-    else:
-        step = lookup.step
-        arrays = [lookup.firsts, lookup.sizes, lookup.shifts]
-    starts = cupy.asarray(lookup.starts[:1] if held else lookup.starts)
-    where = starts, np.uint32(step), np.uint32(2 * step), *map(cupy.asarray, arrays)
+    first, size, shift = int(cells.firsts[0]), 2 ** int(cells.bits[0]), int(cells.shifts[0])
+    if len(cells.firsts) == 1 and (plain := _plain(first, size, samples.dtype)):
+        last = (size >> shift) - 1 if plain.descending else 0
+        cell = key(plain.first), key(plain.size), np.int32(shift), np.uint32(last)
+        unit = str(not shift).lower()
+        return _counted("quantile_cell", samples, cells.slots + 1, *cell, last=[unit])[:-1]
+    number = len(cells.firsts)
+    held = _held(3 * key().itemsize * (2 << number.bit_length() - 1))
+    starts, step, *arrays = _tables(cells, held, int(cupy.cuda.runtime.getDevice()))
+    where = starts, np.uint32(step), np.uint32(2 * step), *arrays
     table = sum(one.nbytes for one in arrays) * held
     arguments = *where, np.uint32(number), np.int32(cells.slot_bits)
     return _counted("quantile_cells", samples, cells.slots + 1, *arguments, table=table, last=[str(held).lower()])[:-1]
+
+
+@lru_cache(maxsize=4)
+def _tables(cells: Cells, few: bool, _device: int) -> tuple[Any, ...]:
+    """The lookup of cells: `starts`, `step`, `firsts`, `sizes`, `shifts`; kept, because copies wait for the device.
+
+    Among a few cells all are searched: in arrays of 2 `step` items, the last one repeated, and without `starts`.
+    """
+    import cupy
+
+    lookup, step = cells.lookup, 1 << len(cells.firsts).bit_length() - 1
+    arrays = lookup.firsts, lookup.sizes, lookup.shifts
+    if not few:
+        return cupy.asarray(lookup.starts), lookup.step, *map(cupy.asarray, arrays)
+    padded = (np.pad(one[: 2 * step], (0, max(2 * step - len(one), 0)), "edge") for one in arrays)
+    return cupy.asarray(lookup.starts[:1]), step, *map(cupy.asarray, padded)
+
+
+class _Plain(NamedTuple):
+    """A range of keys as one of bits, `size` from `first` on, without those of NaN."""
+
+    first: int
+    size: int
+    descending: bool
+
+
+def _plain(first: int, size: int, dtype: np.dtype[Any]) -> _Plain | None:
+    """So many keys from the first on; None if they are of both signs, or one is that of NaN."""
+    every = 2 ** (8 * dtype.itemsize)
+    half = every // 2
+    if dtype.kind != "f":
+        return _Plain((first + half * (dtype.kind == "i")) % every, size, False)
+    if first < half < first + size or first + size == every:
+        return None
+    infinite, minus = int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}")), first < half
+    begin = every - first - size + 1 if minus else first - half
+    return _Plain(begin, max(min(size, infinite + half * minus + 1 - begin), 0), minus)
 
 
 def _gathered(samples: Any, cells: Cells) -> Any:
@@ -87,21 +126,21 @@ def _gathered(samples: Any, cells: Cells) -> Any:
 
     lookup, number = cells.lookup, len(cells.firsts)
     first = int(lookup.firsts[1])
-    reach = int(lookup.firsts[number]) + int(lookup.sizes[number]) - 1 - first
-    sums = pooled_zeros(cells.size)
-    kernel = nvrtc.load(SOURCE, f"quantile_keys<{C_TYPES[samples.dtype.name]}>")
-    where = [cupy.asarray(one) for one in (lookup.starts, lookup.firsts, lookup.sizes)]
-    key = lookup.firsts.dtype.type
-    arguments = where[0], np.uint32(lookup.step), *where[1:], key(first), key(reach), np.uint64(cells.gathered)
+    size = int(lookup.firsts[number]) + int(lookup.sizes[number]) - first
+    if plain := _plain(first, size, samples.dtype):
+        first, size = plain.first, max(plain.size, 1)  # what is near is looked up
+    sums, few, key = pooled_zeros(cells.size), number <= FEW_CELLS, lookup.firsts.dtype.type
+    kernel = nvrtc.load(SOURCE, f"quantile_keys<{C_TYPES[samples.dtype.name]}, {str(plain is not None).lower()}>")
+    starts, step, firsts, sizes, _ = _tables(cells, few, int(cupy.cuda.runtime.getDevice()))
+    where = np.uint32(few), starts, np.uint32(step), firsts, sizes
+    arguments = *where, key(first), key(size - 1), np.uint64(cells.gathered)
     resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
     _launch(kernel, samples, (sums, *arguments), resident)
-    # Keys that are missing become the greatest, which sorts last; whatever order they came in, the partial is the same.
-    keys = cupy.where(cupy.arange(cells.gathered).astype(np.uint64) < sums[:1], sums[1:], np.uint64(2**64 - 1))
-    keys.sort()
-    partial = empty("quantile", cells.size, np.int64)
-    partial[1:] = keys.view(np.int64)
-    partial[:1] = -1 - sums[:1].view(np.int64)
-    return partial
+    # Where there is no key the complement is the greatest, which sorts last; that of a number is -1 less it. Whatever
+    # order keys came in, the partial is the same.
+    partial = ~sums
+    partial[1:].sort()
+    return partial.view(np.int64)
 
 
 def count_around_on_device(samples: Any, keys: Any) -> Any:
@@ -127,6 +166,8 @@ def count_around_on_device(samples: Any, keys: Any) -> Any:
 
     check_array("quantile", samples, WIDE, 1)
     check_address(samples)
+    if len(keys) <= max(FEW) and (to_keys(values := to_samples(keys, samples.dtype)) == keys).all():
+        return _around_few(samples, values)
     most = np.array(2 ** (8 * samples.dtype.itemsize) - 1, f"u{samples.dtype.itemsize}")
     # A key begins a slot of its own, and the one after it the next; NaN, the greatest key, the last. No key follows the
     # greatest one.
@@ -139,6 +180,17 @@ def count_around_on_device(samples: Any, keys: Any) -> Any:
     held = _held(ends.nbytes)
     return _counted("quantile_around", samples, 2 * len(keys) + 2, cupy.asarray(ends), np.uint32(half),
                     np.uint32(reached), table=ends.nbytes * held, last=[str(held).lower()])  # fmt: skip
+
+
+def _around_few(samples: Any, values: NDArray[Any]) -> Any:
+    """The same of values."""
+    few = next(few for few in FEW if len(values) <= few)
+    kernel = nvrtc.load(SOURCE, f"quantile_few<{C_TYPES[samples.dtype.name]}, {few}>")
+    sums = pooled_zeros(2 * len(values) + 2)
+    repeated = np.resize(np.append(values, values[-1:].repeat(max(FEW))), max(FEW))
+    resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
+    _launch(kernel, samples, (sums, np.uint32(len(values)), *repeated), resident)
+    return sums.view(np.int64)
 
 
 def _held(nbytes: int) -> bool:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.calibrate.apply import calibrate
 from kernels.calibrate.calibration import Calibration
@@ -41,12 +42,15 @@ Works = dict[str, Callable[[], Any]]
 
 
 class Bench:
-    """One set of samples, repeated on the device."""
+    """One set of samples, repeated on the device: of a distribution, or `part`."""
 
-    def __init__(self, dtype: str, distribution: str, nbytes: int, repeats: int) -> None:
+    def __init__(
+        self, dtype: str, distribution: str, nbytes: int, repeats: int, part: NDArray[Any] | None = None
+    ) -> None:  # fmt: skip
         import cupy
 
-        self.part = samples_of(distribution, dtype, EDGES, min(2**20, nbytes // np.dtype(dtype).itemsize))
+        size = min(2**20, nbytes // np.dtype(dtype).itemsize)
+        self.part = samples_of(distribution, dtype, EDGES, size) if part is None else part[:size]
         self.times = nbytes // self.part.nbytes
         tiled = cupy.repeat if distribution == "sorted" else cupy.tile
         self.samples = tiled(cupy.asarray(self.part), self.times)

@@ -171,7 +171,8 @@ def gpu_edges(dtype: str, stem: str, bins: int) -> tuple[Edges, bool]:
         start = max(int(np.iinfo(kind).min), -(bins << k) // 2 // 2**k * 2**k)
         return start + np.arange(bins + 1) * 2.0**k, True
     if stem == "histogram_narrow":
-        return np.arange(bins + 1) - bins // 2 + (32768 - 0.5 if kind.kind == "u" else -0.5), True
+        width = 3 if bins <= 4096 else 1
+        return np.arange(bins + 1) * width - bins * width // 2 + (32768 - 0.5 if kind.kind == "u" else -0.5), True
     if stem == "histogram_search":
         return irregular(bins, bins, lower, upper), False
     if stem == "histogram_steps" and kind.kind in "iu" and kind.itemsize == 4:  # too narrow for a linear map
@@ -202,7 +203,8 @@ def kernels_for(dtype: str, stem: str, bins: int) -> set[str]:
         return {"histogram_narrow"} if bins <= 4096 else {"histogram_narrow", stem} if bins <= 2**16 else {stem}
     if stem == "histogram_steps":
         return {stem, "histogram_narrow", "histogram_linear"} | search
-    return {stem, "histogram_narrow"}
+    # Bins one value wide are shifted by nothing.
+    return {stem, "histogram_narrow"} | ({"histogram_shift"} if bins > 4096 else set())
 
 
 CASES = [(dtype, stem) for dtype in DTYPES for stem in stems(dtype)]

@@ -7,6 +7,9 @@ from types import MappingProxyType
 
 # (file, function, text) of mutants that change no result, or none beyond what is promised, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
+    ("quantile/keys.cuh", "towards_zero", "plain < MINUS_INFINITY"): "both are in the slot of -infinity",
+    ("histogram/grouped.cu", "regroup", "threadIdx.x % (32 + 1) == 0 && left_out"): "another thread of each warp",
     ("common/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
         "a block has fewer than 2^32 samples",
     ("common/counters.cuh", "stride", "COPIES * 4"): "what is added is zero",
@@ -242,6 +245,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
 })  # fmt: skip
 # Those that change results on a GPU, but not on a host; or of larger inputs than the cases have.
 MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("common/counters.cuh", "stride", "COPIES * 4"): "a host counts words: a byte more is none",
     ("matmul/multiply_wgmma.cuh", "free", "threadIdx.x == 0"): "a host copies at once, and waits for nothing",
     ("matmul/multiply_wgmma.cuh", "free", "__syncthreads()"): "a host copies at once, and waits for nothing",
     ("matmul/multiply_wgmma.cuh", "add_up", "columns % 4 == 0"): "a host may store four words at any address",
@@ -264,7 +268,10 @@ ELSEWHERE = {
         "widen",
     ),  # tells infinity from what is not below 100 nowhere; reduce/gpu.cu does
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
-    ("quantile/gpu", "common/counters.cuh", "stride"),  # with histogram/gpu.cu
+    ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
+    ("quantile/gpu", "common/counters.cuh", "stride"),
+    ("quantile/gpu", "common/counters.cuh", "place"),
     ("histogram/gpu", "common/windows.cuh", "count_samples"),  # has no two windows; quantile/gpu.cu does
+    ("histogram/grouped", "histogram/guess.cuh", "position_of"),  # with histogram/gpu.cu
     ("study/roofline", "common/stream.cuh", "scan_samples"),  # nothing is kept of what is only read
 }

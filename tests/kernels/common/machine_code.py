@@ -15,6 +15,7 @@ import numpy as np
 
 from kernels.common import cache, decode, device, nvrtc
 from kernels.digest import gpu as digest_gpu
+from kernels.histogram import grouped
 from kernels.histogram.guess import key_of
 from kernels.histogram.launch import C_TYPES, KEY_TYPES
 from kernels.map import gpu
@@ -161,6 +162,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "reduce/gpu_powers": lambda _: list(gpu_powers.INSTANCES),
     "stencil/gpu": _stencil_gpu,
     "quantile/gpu": lambda _: list(quantile.INSTANCES),
+    "histogram/grouped": lambda _: list(grouped.INSTANCES),
     "select/gpu": lambda _: list(select.INSTANCES),
     "study/matmul": lambda _: _matmul(),
     "study/stencil": lambda _: _stencil(),

@@ -12,7 +12,7 @@ REGISTERS = 65536  # per multiprocessor, on every architecture
 LARGE = ("sm_80", "sm_90a", "sm_100")
 # Kernels that jobs run, by source.
 PRODUCTION = {
-    "histogram/gpu": r"histogram_\w+", "histogram/rows": r"\w+",
+    "histogram/gpu": r"histogram_\w+", "histogram/rows": r"\w+", "histogram/grouped": r"\w+",
     "reduce/gpu": r"moments|combine|place", "study/matmul": "register_tiled",
     "reduce/gpu_powers": r"\w+",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
@@ -85,7 +85,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, min(2 if fewer else 4, SHARED[architecture] // 34)
     if (stem, kernel) == ("study/roofline", "merge"):
         return 256, 1
-    if stem == "histogram/rows":
+    if stem in ("histogram/rows", "histogram/grouped", "quantile/gpu"):
         return 1024, 1
     if stem in ("histogram/gpu", "study/histogram", "study/reduce", "study/roofline"):
         two = architecture in LARGE and not kernel.startswith("histogram_")

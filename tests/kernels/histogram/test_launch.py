@@ -120,7 +120,7 @@ def test_wrapper_passes_what_the_kernel_declares(launches: list[Launch], dtype: 
             assert (slots.dtype, slots.shape) == (np.int64, (bins + 3,))
             (launch,) = launches
             name = launch.instance.partition("<")[0]
-            assert name in (stem, "histogram_search", "histogram_narrow", "histogram_linear")
+            assert name in (stem, "histogram_search", "histogram_narrow", "histogram_linear", "histogram_shift")
             assert launch.arguments[0].ctypes.data == samples.ctypes.data
             assert launch.arguments[1] == 1025
             assert launch.arguments[2].ctypes.data == slots.ctypes.data
