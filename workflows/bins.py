@@ -124,7 +124,7 @@ class _AllCheck(CompiledCheck):
 
     def __init__(self, check: CompiledCheck) -> None:
         self._check = check
-        super().__init__(check._function, check._state, check._dtype)
+        super().__init__(check._function, check._state, check._dtype, check.nbytes)
 
     def partial(self) -> NDArray[np.int64]:
         return np.asarray(_with_outside(self._check.partial(), 0))

@@ -72,7 +72,8 @@ class HistogramCheck(CompiledCheck):
         self._counting.table[:] = [turn % tables * stride for turn in range(TURNS)]
         self._counting.number, self._counting.most = self._counters.size, MOST
         self._counting.totals = self._totals.ctypes.data
-        super().__init__(plan.function, ctypes.addressof(self._counting), plan.dtype)
+        nbytes = self._counters.nbytes + self._totals.nbytes
+        super().__init__(plan.function, ctypes.addressof(self._counting), plan.dtype, nbytes)
 
     def partial(self) -> NDArray[np.int64]:
         """Counts so far.

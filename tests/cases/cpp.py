@@ -19,6 +19,7 @@ from tests.cases.cpp_histogram import check_added_counts
 from tests.cases.cpp_matmul import check_product_residues, check_product_rounding, check_product_sums
 from tests.cases.cpp_quantile import check_counts_of_keys
 from tests.cases.cpp_transpose import check_transpose, check_transposed
+from tests.cases.cpp_turns import check_turns as check_turns_of
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
 
@@ -281,12 +282,17 @@ def check_quantile() -> int:
     return check_counts_of_keys(SIZES)
 
 
+def check_turns() -> int:
+    """Checks of rows that take turns get their samples; returns how many."""
+    return check_turns_of(SIZES)
+
+
 CHECKS = {
     "histogram": check_histogram, "counts": check_counts, "reduce": check_reduce, "moments": check_moments,
     "quantile": check_quantile, "transpose": check_transpose, "transposed": check_transposed,
     "stencil": check_stencil, "sums": check_sums, "scattered": check_scattered, "map": check_map,
     "product sums": check_product_sums, "product residues": check_product_residues,
-    "product rounding": check_product_rounding, "digest": check_digest,
+    "product rounding": check_product_rounding, "digest": check_digest, "turns": check_turns,
 }  # fmt: skip
 
 
