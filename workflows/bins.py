@@ -210,11 +210,10 @@ def _completed(
 ) -> HistogramOptions:
     dtype = statistics.moments.dtype
     if not options.rule:
-        whole = whole_bins(int(lowest), int(highest), DEFAULT_BINS) if dtype.kind != "f" else None
-        if whole is None:
+        if dtype.kind == "f":
             return replace(options, range=_widened(float(lowest), float(highest), options.scale))
-        width, bins = whole
-        return _with_bins(options, (lowest, lowest + bins * width), Choice("", width, bins))
+        first, width, bins = whole_bins(int(lowest), int(highest), DEFAULT_BINS)
+        return _with_bins(options, (float(first), float(first + bins * width)), Choice("", width, bins))
     value = statistics.moments.value
     deviation = value("std") if options.rule in NEED_DEVIATION else None
     skewness = value("skewness") if options.rule in NEED_SKEWNESS else None

@@ -195,14 +195,15 @@ def test_bins_of_integers_hold_equally_many(dtype: str, data: st.DataObject) -> 
     samples = data.draw(arrays(dtype, st.integers(1, 20)))
     got = counted(samples, range="auto")
     lowest, highest = int(samples.min()), int(samples.max())
-    if got.choice is None:  # float64 does not have such edges
-        assert max(-lowest, highest) >= 2**52
-        return
-    width = int(got.choice.width)
-    assert (np.diff(got.edges) == width).all() and got.edges[0] == lowest
-    assert highest < got.edges[-1] <= highest + width  # nothing lies on the last edge
-    assert len(got.counts) <= 1024 and (width == 1 or (highest - lowest + 1) > 1024 * (width - 1))
-    counts = np.bincount([(int(value) - lowest) // width for value in samples], minlength=len(got.counts))
+    assert got.choice is not None and 1 <= len(got.counts) <= 1024
+    width, first = int(got.choice.width), int(got.edges[0])
+    assert (np.diff(got.edges) == width).all() and first <= lowest and highest < int(got.edges[-1])
+    if int(got.edges[-1]) <= 2**53 and -first <= 2**53:  # float64 has all integers
+        assert first == lowest and int(got.edges[-1]) <= highest + width  # nothing lies on the last edge
+        assert width == 1 or (highest - lowest + 1) > 1024 * (width - 1)
+    counts = np.bincount(
+        [(int(float(value)) - first) // width for value in samples.tolist()], minlength=len(got.counts)
+    )
     assert np.array_equal(got.counts, counts)
 
 
@@ -221,7 +222,13 @@ def test_what_the_user_says_holds() -> None:
     said = counted(samples, bins=1024, range="auto")
     assert np.array_equal(said.edges, np.linspace(327, 1754, 1025)) and said.choice is None
     assert np.array_equal(counted(samples).edges, np.arange(1025))
-    for ends, number in (((0, 2000), 1000), ((0, 2000.5), 1024), ((0, 2047), 1024), ((900, 1000), 100)):
+    for ends, number in (
+        ((0, 2000), 1000),
+        ((0, 2000.5), 1024),
+        ((0, 2047), 2047),
+        ((900, 1000), 100),
+        ((-0.5, 1999.5), 1000),
+    ):
         got = counted(samples, range=ends)
         assert np.array_equal(got.edges, np.linspace(*ends, number + 1))
         assert np.array_equal(got.counts, np.histogram(samples, number, ends)[0])
