@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -218,6 +219,9 @@ def _completed(
     deviation = value("std") if options.rule in NEED_DEVIATION else None
     skewness = value("skewness") if options.rule in NEED_SKEWNESS else None
     extent = _extent(lowest, highest, dtype)
+    if not math.isfinite(extent):
+        raise ValueError(f"--bins {options.rule}: expected samples less than 2^1024 apart, got some from {lowest:g} to "
+                         f"{highest:g}; give --range LO HI")  # fmt: skip
     of_rule = Statistics(statistics.samples, extent, deviation, skewness, integers=dtype.kind != "f")
     limits = options.limits or _widened(float(lowest), float(highest), options.scale)
     span = extent if options.limits is None and lowest < highest else limits[1] - limits[0]
@@ -268,4 +272,4 @@ def _widened(lowest: float, highest: float, scale: str) -> Range:
         return lowest / 2, highest * 2
     # Beyond 2**29 adding 0.5 would be lost in float64, or leave too few float64 numbers for the bins.
     half = max(0.5, abs(lowest) * 2.0**-30)
-    return lowest - half, highest + half
+    return max(lowest - half, -sys.float_info.max), min(highest + half, sys.float_info.max)

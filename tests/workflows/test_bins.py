@@ -106,6 +106,23 @@ def test_nan_and_infinities_are_left_out(dtype: str) -> None:
         counted(np.full(5, np.nan, dtype), bins="sqrt", range="auto")
 
 
+@pytest.mark.parametrize("bins", ["sqrt", "fd", "doane", "scott", "auto"])
+def test_ends_of_float64(bins: str) -> None:
+    """Whose distance it does not have; a range around one of them ends there."""
+    most = np.finfo(np.float64).max
+    with pytest.raises(
+        UsageError, match=rf"^--bins {bins}: expected samples less than 2\^1024 apart, got some from -1\."
+    ):
+        counted(np.array([-most, 0, 1, most]), bins=bins, range="auto")
+    half = np.array([3, most / 2, most])
+    with np.errstate(all="ignore"):
+        assert counted(half, bins=bins, range="auto").edges[[0, -1]].tolist() == [3, most]
+    for sample in (most, -most):
+        for asked in (bins, 7, None):
+            got = counted(np.array([sample]), bins=asked, range="auto")
+            assert got.counts.sum() == 1 and sample in got.edges[[0, -1]]
+
+
 def test_no_more_bins_than_there_are() -> None:
     samples = np.append(np.random.default_rng(0).normal(size=10_000), 1e9)
     with np.errstate(all="ignore"):
