@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import cycle, product
 from typing import Any
@@ -18,6 +17,7 @@ from tests.cases.cpp_digest import check_digest
 from tests.cases.cpp_histogram import check_added_counts
 from tests.cases.cpp_matmul import check_product_residues, check_product_rounding, check_product_sums
 from tests.cases.cpp_quantile import check_counts_of_keys
+from tests.cases.cpp_scattered import check_scattered
 from tests.cases.cpp_transpose import check_transpose, check_transposed
 from tests.cases.cpp_turns import check_turns as check_turns_of
 
@@ -227,24 +227,6 @@ def _one_apart() -> Iterator[NDArray[Any]]:
                 x = np.full((1, 40), others)
                 x[0, 20], x[0, place] = between, apart if between == others else min(apart, others * 2.0**-109)
                 yield x
-
-
-def check_scattered() -> int:
-    """Runs of a file are read to their places and not beyond; returns how many were requested."""
-    from pipeline.storage.read_runs import read_runs
-
-    data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        lengths = np.arange(1, 300)
-        runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
-        memory = np.zeros(lengths.sum(), np.uint8)
-        left = read_runs(file.fileno(), memory, runs)
-    assert left.tolist() == np.flatnonzero(runs[:, 0] + lengths > len(data)).tolist()
-    for first, place, length in np.delete(runs, left, axis=0).tolist():
-        np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
-    return len(runs)
 
 
 def check_counts() -> int:
