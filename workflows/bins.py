@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -124,7 +125,7 @@ class _AllCheck(CompiledCheck):
 
     def __init__(self, check: CompiledCheck) -> None:
         self._check = check
-        super().__init__(check._function, check._state, check._dtype)
+        super().__init__(check._function, check._state, check._dtype, check.nbytes)
 
     def partial(self) -> NDArray[np.int64]:
         return np.asarray(_with_outside(self._check.partial(), 0))
@@ -210,15 +211,17 @@ def _completed(
 ) -> HistogramOptions:
     dtype = statistics.moments.dtype
     if not options.rule:
-        whole = whole_bins(int(lowest), int(highest), DEFAULT_BINS) if dtype.kind != "f" else None
-        if whole is None:
+        if dtype.kind == "f":
             return replace(options, range=_widened(float(lowest), float(highest), options.scale))
-        width, bins = whole
-        return _with_bins(options, (lowest, lowest + bins * width), Choice("", width, bins))
+        first, width, bins = whole_bins(int(lowest), int(highest), DEFAULT_BINS)
+        return _with_bins(options, (float(first), float(first + bins * width)), Choice("", width, bins))
     value = statistics.moments.value
     deviation = value("std") if options.rule in NEED_DEVIATION else None
     skewness = value("skewness") if options.rule in NEED_SKEWNESS else None
     extent = _extent(lowest, highest, dtype)
+    if not math.isfinite(extent):
+        raise ValueError(f"--bins {options.rule}: expected samples less than 2^1024 apart, got some from {lowest:g} to "
+                         f"{highest:g}; give --range LO HI")  # fmt: skip
     of_rule = Statistics(statistics.samples, extent, deviation, skewness, integers=dtype.kind != "f")
     limits = options.limits or _widened(float(lowest), float(highest), options.scale)
     span = extent if options.limits is None and lowest < highest else limits[1] - limits[0]
@@ -269,4 +272,4 @@ def _widened(lowest: float, highest: float, scale: str) -> Range:
         return lowest / 2, highest * 2
     # Beyond 2**29 adding 0.5 would be lost in float64, or leave too few float64 numbers for the bins.
     half = max(0.5, abs(lowest) * 2.0**-30)
-    return lowest - half, highest + half
+    return max(lowest - half, -sys.float_info.max), min(highest + half, sys.float_info.max)

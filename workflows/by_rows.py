@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
-from workflows.aggregation import Aggregation, Check, Invariant, Survey
+from workflows.aggregation import Aggregation, Invariant, Survey
 from workflows.rows import Part, RowsOptions, decoded, encoded, encoded_lines, following, headed, split
-from workflows.rows_check import RowsCheck, of_run
+from workflows.rows_check import check_of_rows, of_run
 from workflows.rows_result import stacked
 
 
@@ -33,7 +33,7 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
         invariants=(every_sample_in_a_row, *(_of_each_row(invariant) for invariant in workflow.invariants)),
         label=lambda position, options: f"entry {position}",
         differences=lambda got, expected, options: _differences(workflow, got, expected, options),
-        check=lambda options, dtype: _check(workflow, options, dtype),
+        check=lambda options, dtype: check_of_rows(workflow, options, dtype),
         located=True,
         c_order=workflow.c_order,
         frame=lambda options: options.rows.inner,
@@ -134,10 +134,6 @@ def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOpt
             partial = one if partial is None else workflow.combine(partial, one)
         parts[row] = Part(len(places), np.asarray(partial))
     return encoded(parts)
-
-
-def _check(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
-    return None if workflow.check(options.of(0), dtype) is None else RowsCheck(workflow, options, dtype)
 
 
 def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: RowsOptions) -> list[Any]:

@@ -8,10 +8,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.compiled_check import CompiledCheck
+from kernels.common.turns_check import TurnsCheck, fits
 from workflows.aggregation import Aggregation, Check
 from workflows.rows import Part, RowsOptions, encoded
 
-FEW = 2**12  # samples of a row, which the reference recomputes faster than a check can be made for them
+# Samples of a row, which the reference recomputes faster than a check can be made for them: one for so many bytes of
+# memory of the check, whose pages have to be mapped, and at most.
+BYTES_OF_SAMPLE, FEW = 32, 2**16
+HELD_BYTES = 2**26  # of memory of the checks that are kept for rows
+OTHERS = 2**12, 2**6  # few samples, and checks that are kept, of those that do not say how much memory they take
 CHECKED_BYTES = 2**25  # that a check gathers where rows take turns, so that each row gets many samples at a time
 
 
@@ -25,11 +31,36 @@ def of_run(
     return workflow.place(partial, options.rows.within(indices.start)) if workflow.place else partial
 
 
-class RowsCheck:
-    """A check of the job for each row, which get copies of their samples."""
+def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
+    """The checks of all rows as one; None if the job has none."""
+    rows, first = options.rows, workflow.check(options.of(0), dtype)
+    if first is None:
+        return None
+    turns = rows.inner > 1 and rows.number == rows.inner and (workflow.within_rows or not workflow.located)
+    if turns and isinstance(first, CompiledCheck) and fits(rows.inner, dtype, first.nbytes):
+        others = (workflow.check(options.of(row), dtype) for row in range(1, rows.inner))
+        checks = [first, *(check for check in others if isinstance(check, CompiledCheck))]
+        if len(checks) == rows.inner:
+            return _TurnsCheck(checks, dtype)
+    return RowsCheck(workflow, options, dtype, first)
 
-    def __init__(self, workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> None:
+
+class _TurnsCheck(TurnsCheck):
+    """Of rows that take turns from the first sample to the last."""
+
+    def partial(self) -> NDArray[np.int64]:
+        given = enumerate(zip(self.samples(), self.checks, strict=True))
+        return encoded({row: Part(samples, check.partial()) for row, (samples, check) in given if samples})
+
+
+class RowsCheck:
+    """Of rows of any layout, which get copies of their samples; `one`: the check of a row."""
+
+    def __init__(self, workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any], one: Check) -> None:
         self._workflow, self._options, self._dtype = workflow, options, dtype
+        self._few, self._most = OTHERS
+        if isinstance(one, CompiledCheck):
+            self._few, self._most = min(one.nbytes // BYTES_OF_SAMPLE, FEW), max(HELD_BYTES // one.nbytes, 1)
         self._checks: dict[int, Check] = {}
         self._samples: dict[int, int] = {}
         self._partials: dict[int, NDArray[np.int64]] = {}  # of samples that no check has any more
@@ -58,7 +89,7 @@ class RowsCheck:
         for row, indices, place in self._options.rows.runs(range(first, first + len(samples))):
             run = np.ascontiguousarray(samples[place])
             self._samples[row] = self._samples.get(row, 0) + len(run)
-            if len(run) < FEW:
+            if len(run) < self._few and row not in self._checks:
                 partial = of_run(self._workflow, self._workflow.reference, run, self._options, row, indices)
             elif self._workflow.located or not self._workflow.place:
                 where = self._options.rows.counted(indices, self._workflow.within_rows or not self._workflow.located)
@@ -81,12 +112,18 @@ class RowsCheck:
 
     def _of(self, row: int) -> Check:
         if row not in self._checks:
+            if len(self._checks) == self._most:
+                self._end()
             self._checks[row] = self._new(row)
         return self._checks[row]
 
-    def partial(self) -> NDArray[np.int64]:
-        self._flush()
+    def _end(self) -> None:
+        """Add up what the checks have seen, and forget them."""
         checks, self._checks = self._checks, {}
         for row, check in checks.items():
             self._merge(row, check.partial())
+
+    def partial(self) -> NDArray[np.int64]:
+        self._flush()
+        self._end()
         return encoded({row: Part(self._samples[row], partial) for row, partial in self._partials.items()})

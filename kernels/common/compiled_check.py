@@ -29,12 +29,15 @@ class CompiledCheck(ABC):
     state
         Address of what it keeps, which has to live as long as this object.
     dtype
+    nbytes
+        Memory that it takes.
     """
 
-    def __init__(self, function: Any, state: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, function: Any, state: int, dtype: np.dtype[Any], nbytes: int) -> None:
         function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
         function.restype = None
         self._function, self._state, self._dtype = function, state, dtype.newbyteorder("=")
+        self.nbytes = nbytes
 
     def add(self, samples: NDArray[Any], first: int) -> None:
         """Add samples in either byte order, shape (n,), the first of which has the index `first`."""

@@ -14,6 +14,7 @@ from kernels.common.compiled_check import CompiledCheck
 from kernels.digest.partial import DTYPES, HEADER, Partial
 
 SOURCE = Path(__file__).with_suffix(".cpp")
+STATE_BYTES = 2**12  # about, of samples that follow each other
 
 _TYPES: dict[str, tuple[tuple[Any, ...], Any]] = {
     "begin": ((ctypes.c_uint64,), ctypes.c_void_p), "count_from": ((ctypes.c_void_p, ctypes.c_int64), None),
@@ -39,7 +40,7 @@ class DigestCheck(CompiledCheck):
         self._functions, self._name = functions, dtype.name
         self._nodes = functions.begin(dtype.itemsize)
         weakref.finalize(self, functions.discard, self._nodes)
-        super().__init__(functions.add_samples, self._nodes, dtype)
+        super().__init__(functions.add_samples, self._nodes, dtype, STATE_BYTES)
 
     def count_from(self, start: int) -> bool:
         """Let what comes from now on with the index 0 have this one in the content."""

@@ -65,7 +65,7 @@ class HistogramCheck(CompiledCheck):
         self._tables = np.zeros((3, self._counting.number), np.uint32)  # totals of 64 bits, then counters of 32
         self._counting.totals = self._tables.ctypes.data
         self._counting.counters = self._counting.totals + 8 * self._counting.number
-        super().__init__(plan.function, ctypes.addressof(self._counting), plan.dtype)
+        super().__init__(plan.function, ctypes.addressof(self._counting), plan.dtype, self._tables.nbytes)
 
     def partial(self) -> NDArray[np.int64]:
         """Counts so far.

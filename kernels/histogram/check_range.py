@@ -42,7 +42,7 @@ class FiniteRangeCheck(CompiledCheck):
         else:
             ends = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min], dtype.newbyteorder("="))
         self._ends, self._range = ends, _State(TYPES.index(dtype.name), ends.ctypes.data)
-        super().__init__(functions.widen_range, ctypes.addressof(self._range), dtype)
+        super().__init__(functions.widen_range, ctypes.addressof(self._range), dtype, ends.nbytes)
 
     def partial(self) -> NDArray[np.float64]:
         """Finite minimum and maximum so far; float64 array, shape (2,), (inf, -inf) if no sample is finite."""

@@ -10,6 +10,7 @@ from kernels.histogram.binning import Edges
 
 DIGITS = 60  # of edges before they are rounded to float64; a product of 2**20 factors is still right to 50
 WHOLE = 2**53  # up to which every integer is a float64
+MORE = 16  # in so many times as many bins as usual there are at least so many integers: one more hardly shows
 
 
 def log_edges(lower: float, upper: float, bins: int) -> Edges:
@@ -38,32 +39,44 @@ def log_edges(lower: float, upper: float, bins: int) -> Edges:
     return edges
 
 
-def whole_bins(lowest: int, highest: int, most: int) -> tuple[int, int] | None:
+def whole_bins(lowest: int, highest: int, most: int) -> tuple[int, int, int]:
     """Bins for integers from `lowest` to `highest`: at most `most`, as narrow as a whole number allows.
 
-    The first edge is `lowest`, the last one lies above `highest`: every bin holds as many integers as it is wide.
+    The first edge is `lowest`, and the last one lies above `highest`: every bin holds as many integers as it is wide.
+    Beyond 2**53 edges are multiples of the least power of two that float64 has all of, and `lowest` is not below the
+    first one.
 
     Returns
     -------
-    width and number of bins, or None where float64 does not have all edges
+    first edge, width and number of bins
     """
-    integers = highest - lowest + 1
-    width = -(-integers // most)
-    bins = -(-integers // width)
-    return (width, bins) if max(abs(lowest), abs(lowest + bins * width)) <= WHOLE else None
+    unit = 1
+    while True:
+        first = lowest // unit * unit
+        units = (max(highest, int(float(highest))) - first) // unit + 1  # samples are compared as float64
+        width = -(-units // most)
+        bins = -(-units // width)
+        ends = first, first + bins * width * unit
+        if all(abs(end) <= WHOLE * unit for end in ends):
+            return first, width * unit, bins
+        unit *= 2
 
 
 def whole_division(lower: float, upper: float, most: int) -> tuple[int, int] | None:
-    """As many bins of a whole number's width as a range can be divided into, up to `most` and at least half of it.
+    """As many bins of a whole number's width as a range can be divided into: up to `most` and at least half of it.
+
+    If that cannot be, more: the fewest, up to `MORE` times `most`.
 
     Returns
     -------
-    width and number of bins, or None if the range does not end at whole numbers, or has no such divisor
+    width and number of bins, or None if the range is no whole number wide, or has no such divisor
     """
-    if not (lower.is_integer() and upper.is_integer() and max(abs(lower), abs(upper)) <= WHOLE):
+    most_exact = WHOLE if lower.is_integer() else WHOLE / 2  # of halves
+    if not ((2 * lower).is_integer() and (upper - lower).is_integer() and max(-lower, upper) <= most_exact):
         return None
-    span = int(upper) - int(lower)
+    span = int(upper - lower)
     if span <= most:
         return 1, span
-    bins = next((bins for bins in range(most, most // 2 - 1, -1) if span % bins == 0), None)
+    fewer, more = range(most, most // 2 - 1, -1), range(most + 1, min(MORE * most, span) + 1)
+    bins = next((bins for bins in (*fewer, *more) if span % bins == 0), None)
     return None if bins is None else (span // bins, bins)

@@ -36,7 +36,8 @@ class AroundCheck(CompiledCheck):
         self._values, self._counts = np.ascontiguousarray(values), np.zeros(2 * len(values) + 2, np.int64)
         type_ = 2 + TYPES.index(values.dtype.name)
         self._around = _State(type_, len(values), self._values.ctypes.data, self._counts.ctypes.data)
-        super().__init__(functions.add_samples, ctypes.addressof(self._around), values.dtype)
+        nbytes = self._values.nbytes + self._counts.nbytes
+        super().__init__(functions.add_samples, ctypes.addressof(self._around), values.dtype, nbytes)
 
     def partial(self) -> NDArray[np.int64]:
         """Counts so far: as of `kernels.quantile.cpu.count_around`."""
@@ -56,7 +57,7 @@ class PatternsCheck(CompiledCheck):
     def __init__(self, functions: ctypes.CDLL, dtype: np.dtype[Any]) -> None:
         self._counts = np.zeros((2, 256**dtype.itemsize), np.int64)
         self._patterns = _State(dtype.itemsize - 1, 0, None, self._counts.ctypes.data)
-        super().__init__(functions.add_samples, ctypes.addressof(self._patterns), dtype)
+        super().__init__(functions.add_samples, ctypes.addressof(self._patterns), dtype, self._counts.nbytes)
 
     def partial(self) -> NDArray[np.int64]:
         """Counts so far, in the order of the values, as of `kernels.quantile.cpu.count_cells`."""

@@ -195,7 +195,8 @@ class Search:
             first, above, last, end = ends_of(self.spread.middle, distance, self.dtype)
             within = (upto[last] if end > last else less[last]) - less[first]
             nearer = less[last] - (upto[first] if above > first else less[first])
-            check(f"a distance of {float(distance)} to the median", rank, nearer, within)
+            size = rounded(distance) if isinstance(distance, Fraction) else distance
+            check(f"a distance of {size} to the median", rank, nearer, within)
 
     def value(self, number: int) -> int | float:
         """A quantile, once the search is done.

@@ -34,7 +34,8 @@ class ReduceCheck(CompiledCheck):
         self._partial, self._functions = empty(dtype, parts, 0), functions
         functions.begin.argtypes, functions.begin.restype = (ctypes.c_void_p,) * 2, None
         functions.begin(self._sums.ctypes.data, self._partial.ctypes.data)
-        super().__init__(functions.add_samples, self._sums.ctypes.data, dtype)
+        nbytes = self._sums.nbytes + self._partial.nbytes
+        super().__init__(functions.add_samples, self._sums.ctypes.data, dtype, nbytes)
 
     def partial(self) -> Partial:
         """Partial so far."""

@@ -41,7 +41,7 @@ class PowersCheck(CompiledCheck):
             None,
         )
         functions.begin(state, layout.DTYPES.index(dtype.name), moments._function, moments._state)
-        super().__init__(functions.add_samples, state, dtype)
+        super().__init__(functions.add_samples, state, dtype, self._sums.nbytes + moments.nbytes)
 
     def partial(self) -> Partial:
         """Partial so far."""

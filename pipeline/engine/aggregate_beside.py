@@ -29,6 +29,7 @@ from pipeline.storage.pieces import Piece
 from pipeline.timeline import Timeline
 
 # Bytes of a chunk for each set of checks, at least: making one, and adding up what it has seen, takes calls of Python.
+# No less than the memory of the set, which is large where rows have checks of their own.
 SET_BYTES = 2**22
 
 
@@ -161,4 +162,5 @@ def _sets(pass_: Pass, chunk: Chunk) -> list[list[CompiledCheck]]:
         return checks
 
     first = one()
-    return [first, *(one() for _ in range(min(threads(), chunk.nbytes // SET_BYTES) - 1))] if first else []
+    nbytes = max(SET_BYTES, sum(check.nbytes for check in first))
+    return [first, *(one() for _ in range(min(threads(), chunk.nbytes // nbytes) - 1))] if first else []

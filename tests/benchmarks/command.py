@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.storage.generate import generate
-from tests.benchmarks.common import Process, command, process
+from tests.benchmarks.common import Process, command, process, with_bytecode
 from tests.benchmarks.peers import PEERS
 
 PEERS_FILE = str(Path(__file__).with_name("peers.py"))
@@ -76,14 +76,13 @@ def available(python: str, job: str) -> tuple[list[str], list[str]]:
 def measure(mebibytes: int = 4096, repeats: int = 5, jobs: Sequence[str] = tuple(PEERS)) -> dict[str, Any]:
     """Seconds, peak memory and agreement of every command on every job."""
     python = os.environ.get("PEERS_PYTHON", sys.executable)
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     figures: dict[str, Any] = {}
     left_out: dict[str, list[str]] = {}
     for job in jobs:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
             folder = Path(scratch)
             files, out = inputs(job, mebibytes, folder), str(folder / "out.npy")
-            environment["PYTHONPYCACHEPREFIX"] = str(folder / "pyc")
+            environment = with_bytecode(folder)
             peers, left_out[job] = available(python, job)
             works = {"ours": ours(job, files, out)}
             works |= {peer: [python, PEERS_FILE, job, peer, *files, *[out] * (job == "matmul")] for peer in peers}

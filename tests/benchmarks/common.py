@@ -70,6 +70,12 @@ def process(command: Sequence[str], environment: Mapping[str, str] | None = None
     return Process(seconds, 1024 * usage.ru_maxrss, printed)
 
 
+def with_bytecode(folder: str | Path) -> dict[str, str]:
+    """The environment of commands whose Python is compiled once, below a folder, as an installed package's is."""
+    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(Path(folder, "pyc"))}
+
+
 def command(*words: str) -> list[str]:
     """The command line of our command."""
     return [sys.executable, "-m", "pipeline", *words]

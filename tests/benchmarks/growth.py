@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline.gpu.devices import find_devices
 from pipeline.storage.generate import generate
-from tests.benchmarks.common import RESULTS, command, process, save
+from tests.benchmarks.common import RESULTS, command, process, save, with_bytecode
 from tests.benchmarks.histogram_file import PART, write_file
 
 SIZES = tuple(2**exponent for exponent in (38, 36, 34, 32, 30, 28, 26, 25, 24, 22, 20))
@@ -90,8 +90,7 @@ def measured(sizes: Sequence[int] = (), most: int | None = None) -> Iterator[dic
     written = [samples for samples in sizes if samples <= limit]
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path, sparse, small = (str(Path(folder, f"{name}.bin")) for name in ("data", "sparse", "small"))
-        environment = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        environment["PYTHONPYCACHEPREFIX"] = str(Path(folder, "pyc"))
+        environment = with_bytecode(folder)
         generate(small, 2**10)
         for options in places().values():  # compile Python and the kernels
             one_run(options, small, environment)

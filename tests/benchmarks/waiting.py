@@ -20,7 +20,7 @@ from pipeline.storage.chunks import plan
 from pipeline.storage.generate import generate
 from pipeline.storage.identity import Identity
 from pipeline.storage.sources import Files, SourceFile
-from tests.benchmarks.common import command, process
+from tests.benchmarks.common import command, process, with_bytecode
 
 TINY_CHUNK = 4096  # bytes: a chunk that takes no time except for its scheduling
 
@@ -32,8 +32,7 @@ def job(*options: str, every: bool = False) -> list[str]:
 
 def environment(folder: str, cache: str = "cache") -> dict[str, str]:
     """The environment, with cache folders of their own for machine code and bytecode."""
-    kept = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"XDG_CACHE_HOME": str(Path(folder, cache)), "PYTHONPYCACHEPREFIX": str(Path(folder, "pyc"))}
+    return with_bytecode(folder) | {"XDG_CACHE_HOME": str(Path(folder, cache))}
 
 
 def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:

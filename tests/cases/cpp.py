@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import cycle, product
 from typing import Any
@@ -18,7 +17,9 @@ from tests.cases.cpp_digest import check_digest
 from tests.cases.cpp_histogram import check_added_counts
 from tests.cases.cpp_matmul import check_product_residues, check_product_rounding, check_product_sums
 from tests.cases.cpp_quantile import check_counts_of_keys
+from tests.cases.cpp_scattered import check_scattered
 from tests.cases.cpp_transpose import check_transpose, check_transposed
+from tests.cases.cpp_turns import check_turns as check_turns_of
 
 SIZES = (0, 1, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 10_001)
 
@@ -228,24 +229,6 @@ def _one_apart() -> Iterator[NDArray[Any]]:
                 yield x
 
 
-def check_scattered() -> int:
-    """Runs of a file are read to their places and not beyond; returns how many were requested."""
-    from pipeline.storage.read_runs import read_runs
-
-    data = np.random.default_rng(0).integers(0, 256, 50_000, dtype=np.uint8)
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        lengths = np.arange(1, 300)
-        runs = np.stack([np.arange(299) * 168, lengths.cumsum() - lengths, lengths], axis=1)
-        memory = np.zeros(lengths.sum(), np.uint8)
-        left = read_runs(file.fileno(), memory, runs)
-    assert left.tolist() == np.flatnonzero(runs[:, 0] + lengths > len(data)).tolist()
-    for first, place, length in np.delete(runs, left, axis=0).tolist():
-        np.testing.assert_array_equal(memory[place : place + length], data[first : first + length])
-    return len(runs)
-
-
 def check_counts() -> int:
     """What checks histograms and finite ranges finds what it should; how many were compared."""
     from tests.cases.aggregation_checks import count, ranges
@@ -281,12 +264,17 @@ def check_quantile() -> int:
     return check_counts_of_keys(SIZES)
 
 
+def check_turns() -> int:
+    """Checks of rows that take turns get their samples; returns how many."""
+    return check_turns_of(SIZES)
+
+
 CHECKS = {
     "histogram": check_histogram, "counts": check_counts, "reduce": check_reduce, "moments": check_moments,
     "quantile": check_quantile, "transpose": check_transpose, "transposed": check_transposed,
     "stencil": check_stencil, "sums": check_sums, "scattered": check_scattered, "map": check_map,
     "product sums": check_product_sums, "product residues": check_product_residues,
-    "product rounding": check_product_rounding, "digest": check_digest,
+    "product rounding": check_product_rounding, "digest": check_digest, "turns": check_turns,
 }  # fmt: skip
 
 

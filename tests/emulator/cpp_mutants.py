@@ -30,7 +30,7 @@ from tests.emulator.sandbox import HELPERS, compiling, contained, few, limit_tim
 # By source, a check of tests/cases/cpp.py.
 CHECKS = MappingProxyType({
     "histogram/cpu": "histogram", "reduce/cpu": "reduce", "stencil/cpu": "sums", "transpose/cpu": "transpose",
-    "quantile/cpu": "quantile",
+    "quantile/cpu": "quantile", "common/turns_check": "turns",
 })  # fmt: skip
 DRAWN, MOST = 24, 7  # of each kind: as many are compiled, and as many of those that are executed run
 SIZES = (0, 63, 4097)

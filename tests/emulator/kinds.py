@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import subprocess
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -115,6 +116,12 @@ def _cxx() -> str:
     return f"C++ {subprocess.run(asked, capture_output=True, text=True).stdout.partition('.')[0].strip() or 'none'}"
 
 
+def modules_of(check: Callable[[], int]) -> set[str]:
+    """Those that a check imports, and those of tests whose functions it calls."""
+    called = filter(inspect.isfunction, map(check.__globals__.get, check.__code__.co_names))
+    return imported_by(check) | {one.__module__ for one in called} - {check.__module__}
+
+
 @cache
 def _cxx_inputs() -> dict[str, str]:
     """By check: the modules that it imports, and all C++ in their folders."""
@@ -123,7 +130,7 @@ def _cxx_inputs() -> dict[str, str]:
     inputs = {}
     for name, check in cpp.CHECKS.items():
         own = [python_code(Path(file).read_text("utf-8")) for file in sorted({cpp.__file__, inspect.getfile(check)})]
-        python = python_texts([*imported_by(check), "kernels.common.cxx"], KEEPING)
+        python = python_texts([*modules_of(check), "kernels.common.cxx"], KEEPING)
         folders = {path.parent for module, _ in python if (path := path_of(module)) and not module.startswith("tests.")}
         texts = sorted(path for folder in folders for path in folder.glob("*.[ch]pp"))
         inputs[name] = digest(own, python, [(path.name, c_code(path.read_text("utf-8"))) for path in texts])

@@ -14,6 +14,12 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "a block has fewer than 2^32 samples",
     ("common/counters.cuh", "stride", "COPIES * 4"): "what is added is zero",
     ("common/stream.cuh", "scan_samples", "NEXT != Next::IN_TURNS"): "either way loads the same samples ahead",
+    ("common/turns_check.cpp", "give", "from > to"): "a check is given no samples",
+    ("common/turns_check.cpp", "give", "half the width: t.samples[row] += static_cast<uint64_t>(to - from)"):
+        "a row of a part has fewer than 2^32 samples",
+    ("common/turns_check.cpp", "transpose", "turns"): "one more tile, without samples",
+    ("common/turns_check.cpp", "transpose", "turn + high <= turns ? turn + high : turns"):
+        "of equal numbers either will do",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
     ("histogram/cpu.cpp", "count", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
     ("histogram/cpu.cpp", "count_nan", "half the width: nan += samples[i] != samples[i]"): "a piece has 1024 samples",
@@ -157,6 +163,12 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
 FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("common/turns_check.cpp", "transpose", "TILE / (t.rows * (SIZE + 1)) + 1"): "a smaller tile",
+    ("common/turns_check.cpp", "transpose", "TILE / (t.rows * SIZE)"): "a smaller tile",
+    ("common/turns_check.cpp", "add_turns", "first != t.end"): "checks are given fewer samples at a time",
+    ("common/turns_check.cpp", "add_turns", "column == t.capacity"): "checks are given fewer samples at a time",
+    ("common/turns_check.cpp", "add_turns", "row || n < t.rows"): "samples are moved one by one",
+    ("common/turns_check.cpp", "add_turns", "row || n <= t.rows"): "a turn is moved sample by sample",
     ("quantile/gpu.cu", "quantile_keys", "K(key - first) > reach"): "the cell that is looked up does not have the key",
     ("histogram/cpu.cpp", "operator()", "cast<double>(sample) * scale - offset"):
         "`holds` sees that the line is none: a search finds the same",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.common import nvrtc
+from tests.cases.cpp import CHECKS
 from tests.emulator import inputs, kinds
 from tests.emulator.inputs import c_code, python_code, python_texts
 from tests.emulator.records import FOLDER, Records, Source, draw, load, save
@@ -199,6 +200,13 @@ def test_change_of_a_kernel_concerns_its_family(fresh: Callable[[], None], monke
     assert changed("stencil/box.cuh", b"\n// more\n") == {name: set() for name in before}
     for stems in changed("common/stream.cuh", b"\nint more;").values():
         assert {"histogram/gpu", "reduce/gpu", "study/roofline"} <= stems
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_checks_of_the_cpu_concern_their_sources(check: str) -> None:
+    """A module that a check imports has C++ beside it, by whatever ways it is called."""
+    modules = [name for name, _ in python_texts(kinds.modules_of(CHECKS[check]), kinds.KEEPING)]
+    assert any((path := inputs.path_of(name)) and path.with_suffix(".cpp").is_file() for name in modules)
 
 
 def test_records_are_as_written(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ PREPARES = {
         ("select.mask", "select.gpu"), ("select.check",),
         {**CACHED, "kernels.select.tree": "what a condition is", "kernels.select.typed": "the dtypes of its parts"},
     ),
+    "rows": (("transpose.cpu", "histogram.gpu"), ("common.turns_check",), COMMON),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Bins that the samples decide on: NumPy's rules, whole numbers for integers, a logarithmic scale."""
+"""Bins that the samples decide on: NumPy's rules, and a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -106,6 +106,23 @@ def test_nan_and_infinities_are_left_out(dtype: str) -> None:
         counted(np.full(5, np.nan, dtype), bins="sqrt", range="auto")
 
 
+@pytest.mark.parametrize("bins", ["sqrt", "fd", "doane", "scott", "auto"])
+def test_ends_of_float64(bins: str) -> None:
+    """Whose distance it does not have; a range around one of them ends there."""
+    most = np.finfo(np.float64).max
+    with pytest.raises(
+        UsageError, match=rf"^--bins {bins}: expected samples less than 2\^1024 apart, got some from -1\."
+    ):
+        counted(np.array([-most, 0, 1, most]), bins=bins, range="auto")
+    half = np.array([3, most / 2, most])
+    with np.errstate(all="ignore"):
+        assert counted(half, bins=bins, range="auto").edges[[0, -1]].tolist() == [3, most]
+    for sample in (most, -most):
+        for asked in (bins, 7, None):
+            got = counted(np.array([sample]), bins=asked, range="auto")
+            assert got.counts.sum() == 1 and sample in got.edges[[0, -1]]
+
+
 def test_no_more_bins_than_there_are() -> None:
     samples = np.append(np.random.default_rng(0).normal(size=10_000), 1e9)
     with np.errstate(all="ignore"):
@@ -183,52 +200,6 @@ def test_a_wrong_survey_is_caught(tmp_path: Path, position: int, ends: Any, monk
     )))  # fmt: skip
     with pytest.raises(VerificationError, match=r"a number is wrong in chunk \d.*: expected"):
         run(lying, HistogramOptions(bins="doane", range=ends), open_source((ECG,), None), Settings(chunk_bytes=50_000))
-
-
-# --- integers ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in FLOATS])
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_bins_of_integers_hold_equally_many(dtype: str, data: st.DataObject) -> None:
-    samples = data.draw(arrays(dtype, st.integers(1, 20)))
-    got = counted(samples, range="auto")
-    lowest, highest = int(samples.min()), int(samples.max())
-    if got.choice is None:  # float64 does not have such edges
-        assert max(-lowest, highest) >= 2**52
-        return
-    width = int(got.choice.width)
-    assert (np.diff(got.edges) == width).all() and got.edges[0] == lowest
-    assert highest < got.edges[-1] <= highest + width  # nothing lies on the last edge
-    assert len(got.counts) <= 1024 and (width == 1 or (highest - lowest + 1) > 1024 * (width - 1))
-    counts = np.bincount([(int(value) - lowest) // width for value in samples], minlength=len(got.counts))
-    assert np.array_equal(got.counts, counts)
-
-
-def test_the_recording_is_no_comb() -> None:
-    samples = np.load(ECG)
-    got = counted(samples, range="auto")
-    assert (got.edges[0], got.edges[-1], len(got.counts)) == (327, 1755, 714)
-    assert np.array_equal(got.counts, np.bincount((samples - 327) // 2, minlength=714))
-    assert dict(got.lines())["bins"] == "each 2 wide: as many integers"
-    one = counted(np.full(9, 5, np.int8), range="auto")
-    assert (one.edges.tolist(), one.counts.tolist()) == ([5, 6], [9])
-
-
-def test_what_the_user_says_holds() -> None:
-    samples = np.load(ECG)
-    said = counted(samples, bins=1024, range="auto")
-    assert np.array_equal(said.edges, np.linspace(327, 1754, 1025)) and said.choice is None
-    assert np.array_equal(counted(samples).edges, np.arange(1025))
-    for ends, number in (((0, 2000), 1000), ((0, 2000.5), 1024), ((0, 2047), 1024), ((900, 1000), 100)):
-        got = counted(samples, range=ends)
-        assert np.array_equal(got.edges, np.linspace(*ends, number + 1))
-        assert np.array_equal(got.counts, np.histogram(samples, number, ends)[0])
-        assert len(counted(samples, range=ends, bins=1024).counts) == 1024
-        assert len(counted(samples.astype(float), range=ends).counts) == 1024
-    floats = counted(samples.astype(np.float32), range="auto")
-    assert np.array_equal(floats.edges, np.linspace(327, 1754, 1025))
 
 
 # --- logarithmic scale ------------------------------------------------------------------------------------------------

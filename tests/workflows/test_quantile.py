@@ -32,6 +32,7 @@ from workflows.reduce import REDUCE, ReduceOptions
 ON_CPU = Placement(device="cpu")
 STATISTICS = "min,median,iqr,mad,q0.001,max,sum"
 DTYPES = ("int16", "uint8", "float16", "int32", "uint64", "float32", "float64")
+MOST = float(np.finfo(np.float64).max)
 
 
 def samples_of(dtype: str, size: int = 20_011) -> NDArray[Any]:
@@ -207,6 +208,15 @@ def test_an_error_of_a_survey_gives_no_wrong_result(
 
 
 @pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize(("samples", "expected"), [
+    ([-MOST, -MOST, -MOST, MOST, MOST, math.inf, -math.inf], math.inf),  # twice as far as float64 can say
+    ([-MOST, -MOST, MOST / 2, MOST / 2, -math.inf], math.inf), ([-MOST, MOST], MOST), ([-MOST, 0.0, math.inf], MOST),
+    ([MOST, MOST, -MOST, math.inf, -math.inf], math.inf), ([5e-324, -5e-324, math.inf, -math.inf], math.inf),
+])  # fmt: skip
+def test_deviations_beyond_float64(samples: list[float], expected: float) -> None:
+    assert pipeline.run("reduce", np.array(samples), op="mad").values["mad"] == expected
+
+
 @pytest.mark.parametrize("job", [Job(QUANTILE, QuantileOptions("0.25")), Job(REDUCE, ReduceOptions("mad,sum"))])
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 def test_an_error_of_the_proof_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, job: Job) -> None:

@@ -11,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import kernels.common.turns_check
+import workflows.rows_check
 from kernels.common import nvrtc
+from kernels.common.compiled_check import CompiledCheck
+from tests.cases.aggregation_checks import plainly
 from workflows.by_rows import by_rows
 from workflows.calibration import Calibration, calibrated
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 from workflows.rows import Part, Rows, RowsOptions, decoded, encoded, split
+from workflows.rows_check import RowsCheck
 from workflows.selection import Selection, present, selected
 
 BINS = HistogramOptions(bins=8, range=(0, 64))
@@ -97,6 +102,58 @@ def test_partials_do_not_depend_on_how_samples_are_cut(layout: tuple[Rows, int, 
         parts = decoded(total)
         for row, part in parts.items():
             np.testing.assert_array_equal(part.partial, workflow.reference(values[expected == row], inner))
+
+
+@pytest.mark.parametrize(
+    "rows", [Rows("channel", (5,), None, 5), Rows("row", (2, 3), 10_000, 3), Rows("segment", (6,), 10_000)]
+)
+@pytest.mark.parametrize("most", [None, 1, 2])
+def test_checks_take_limited_memory(rows: Rows, most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows of any layout: those that do not fit give up what they have seen, and begin anew."""
+    values = np.random.default_rng(0).integers(-5, 70, 60_000).astype(np.float32)
+    job, options = by_rows(HISTOGRAM), RowsOptions(rows, values.dtype, (BINS,))
+    if most is not None:
+        one = HISTOGRAM.check(BINS, values.dtype)
+        assert isinstance(one, CompiledCheck)
+        monkeypatch.setattr(workflows.rows_check, "HELD_BYTES", most * one.nbytes)
+        monkeypatch.setattr(kernels.common.turns_check, "MOST_BYTES", one.nbytes)
+        monkeypatch.setattr(workflows.rows_check, "CHECKED_BYTES", 100_000)
+        kept = count_kept(monkeypatch)
+    check = job.check(options, values.dtype)
+    assert check is not None
+    for start in range(0, len(values), 7_001):
+        check.add(values[start : start + 7_001], start)
+    np.testing.assert_array_equal(check.partial(), job.reference(values, options, range(len(values))))
+    if most is not None:
+        assert not isinstance(check, CompiledCheck) and max(kept) == most
+
+
+def count_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Checks that are kept after each is made."""
+    kept, of = [], RowsCheck._of
+
+    def counted(self: RowsCheck, row: int) -> Any:
+        check = of(self, row)
+        kept.append(len(self._checks))
+        return check
+
+    monkeypatch.setattr(RowsCheck, "_of", counted)
+    return kept
+
+
+def test_rows_of_which_one_has_no_compiled_check() -> None:
+    """All are checked one by one."""
+    values = np.arange(60, dtype=np.float32)
+    each = tuple(HistogramOptions(bins=8, range=(0, end)) for end in (30, 40, 50))
+    options = RowsOptions(Rows("channel", (3,), None, 3), values.dtype, each)
+    plain = replace(HISTOGRAM, check=lambda one, dtype: (
+        plainly(HISTOGRAM.reference) if one is each[1] else HISTOGRAM.check)(one, dtype))  # fmt: skip
+    for workflow, compiled in ((HISTOGRAM, True), (plain, False)):
+        job = by_rows(workflow)
+        check = job.check(options, values.dtype)
+        assert check is not None and isinstance(check, CompiledCheck) == compiled
+        check.add(values, 0)
+        np.testing.assert_array_equal(check.partial(), job.reference(values, options, range(60)))
 
 
 def test_encoded_is_read_back() -> None:

@@ -18,6 +18,7 @@ import pipeline.engine.aggregate_reference
 import pipeline.engine.aggregate_task
 import pipeline.engine.pace
 import pipeline.gpu.blocks
+import pipeline.gpu.pinned
 from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
@@ -30,9 +31,11 @@ from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import plainly
 from tests.emulator.kvikio import install
+from workflows.by_rows import by_rows
 from workflows.digest import DIGEST, DigestOptions
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
+from workflows.rows import Rows, RowsOptions
 
 pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.gpu]
 
@@ -94,10 +97,16 @@ def test_all_parts_are_checked(paths: list[str], part: int) -> None:
     assert compared(pass_, chunk, result) == (len(SAMPLES), [region.samples for region in chunk.parts])
 
 
+def located(job: Any) -> Any:
+    """As `on_host`, of a job that is told where samples are."""
+    return replace(job, compute=lambda block, options, indices: job.reference(block.get(), options, indices))
+
+
 def test_a_chunk_that_begins_later(paths: list[str]) -> None:
-    """Places of extremes, and of what is digested, count from the start of the source."""
-    digest = replace(DIGEST, compute=lambda block, options, indices: DIGEST.reference(block.get(), options, indices))
-    pass_ = pass_of("full", Job(on_host(REDUCE), ReduceOptions("argmin,argmax")), Job(digest, DigestOptions()))
+    """Places of extremes, and of what is digested, count from the start of the source; so do rows that take turns."""
+    rows = RowsOptions(Rows("channel", (16,), None, 16), np.dtype("int32"), (OPTIONS,))
+    pass_ = pass_of("full", Job(on_host(REDUCE), ReduceOptions("argmin,argmax")), Job(located(DIGEST), DigestOptions()),
+                    Job(located(by_rows(HISTOGRAM)), rows))  # fmt: skip
     chunks = plan(open_source(tuple(paths), "int32"), 50_000, "full", 1)
     assert len(chunks) == 4
     for chunk in chunks:
@@ -120,6 +129,24 @@ def test_what_is_always_checked_and_what_the_pace_allows(
     assert asked == ([4 * part.samples for part in chunk.parts] if verify == "auto" else [])
     (always,) = chunk.always
     assert compared(pass_, chunk, result)[0] == (len(SAMPLES) if other is Check.BESIDE else always.samples)
+
+
+def test_checks_take_no_more_memory_than_the_chunk(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads there are."""
+    made: list[int] = []
+    monkeypatch.setattr(pipeline.engine.aggregate_beside, "threads", lambda: 100)
+    monkeypatch.setattr(pipeline.engine.aggregate_beside, "SET_BYTES", 1)
+    check: Any = HISTOGRAM.check(OPTIONS, np.dtype("int32"))
+
+    class Counted(pipeline.gpu.pinned.Checks):
+        def __init__(self, sets: Any, itemsize: int) -> None:
+            made.append(len(sets))
+            super().__init__(sets, itemsize)
+
+    monkeypatch.setattr(pipeline.engine.aggregate_beside, "Checks", Counted)
+    chunk = chunk_of(paths, "full")
+    assert compared(pass_of("full"), chunk, compute_chunk(pass_of("full"), chunk))[0] == len(SAMPLES)
+    assert made == [chunk.nbytes // check.nbytes] and 1 < made[0] < 100
 
 
 def test_nothing_is_checked_where_nobody_asks(paths: list[str]) -> None:
