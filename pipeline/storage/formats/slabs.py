@@ -8,7 +8,7 @@ crosses. Chunks that are themselves such runs, and whose bytes are samples, are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -17,19 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.formats.codecs import Decoder
-from pipeline.storage.identity import Identity
+from pipeline.storage.formats.places import MISSING, Index, Places, Stored
 from pipeline.storage.pieces import AnyPiece, Block, BlockPiece, Piece
 from pipeline.storage.planned_file import stored_bytes
-from pipeline.storage.remote.address import ObjectIdentity
 from workflows.regions import Bounds, sizes
 
 SLAB_BYTES = 2**27  # of a slab at most, unless one chunk has more; a thread holds one
 LEAST_BYTES = 2**22  # of a slab at least, if rows of chunks are smaller
 
-Index = tuple[int, ...]
 # Stored bytes, shape of the chunk -> its samples in that shape. Runs on a worker, so it must be picklable.
 Decode = Callable[[memoryview, tuple[int, ...]], NDArray[Any]]
-Place = Callable[[Index], "Piece | None"]  # stored bytes of a chunk; None if it is missing
 
 
 @dataclass(frozen=True)
@@ -71,13 +68,19 @@ class Grid:
             for axis, chunk in enumerate(self.chunks)
         )
 
+    def crossed(self, region: Bounds) -> list[range]:
+        """Indices, along each axis, of the chunks that a region crosses."""
+        return [
+            range(start // chunk, -(-stop // chunk)) for (start, stop), chunk in zip(region, self.chunks, strict=True)
+        ]
+
     def chunks_of(self, region: Bounds) -> Iterator[Index]:
         """Indices of the chunks that a region crosses."""
-        return product(*(range(a // c, -(-b // c)) for (a, b), c in zip(region, self.chunks, strict=True)))
+        return product(*self.crossed(region))
 
-    def hit(self, ranges: Sequence[range]) -> Iterator[Index]:
-        """Indices of the chunks that have some of the elements at these indices."""
-        return product(*(_hit(one, chunk) for one, chunk in zip(ranges, self.chunks, strict=True)))
+    def hit(self, ranges: Sequence[range]) -> list[Sequence[int]]:
+        """Indices, along each axis, of the chunks that have some of the elements at these indices."""
+        return [_hit(one, chunk) for one, chunk in zip(ranges, self.chunks, strict=True)]
 
     def slabs(self, most: int = SLAB_BYTES, least: int = LEAST_BYTES) -> Iterator[Bounds]:
         """Regions in C order that cover the array; each is a run of samples in C order."""
@@ -108,45 +111,6 @@ class Grid:
         if row > most and axis < len(self.shape) - 1:
             return math.inf
         return math.prod(self.chunks[:axis]) * math.ceil(self.chunks[axis] / max(most // row, 1))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Where chunks are stored; compact, since a slab may cross thousands of them and is pickled.
-
-    Attributes
-    ----------
-    files
-        All of them, whole.
-    places
-        Of each chunk the number of its file, offset and bytes there, as int64; -1 for the file of a missing one.
-    """
-
-    files: tuple[Piece, ...]
-    places: bytes
-
-    @staticmethod
-    def of(pieces: Iterable[Piece | None]) -> Stored:
-        """Of some chunks, in order."""
-        files: dict[tuple[str, Identity | ObjectIdentity | None], int] = {}
-        places = [
-            (-1, 0, 0)
-            if piece is None
-            else (files.setdefault((piece.path, piece.identity), len(files)), piece.offset, piece.nbytes)
-            for piece in pieces
-        ]
-        whole = tuple(Piece(path, 0, identity.size if identity else 0, identity) for path, identity in files)
-        return Stored(whole, np.array(places, np.int64).tobytes())
-
-    @property
-    def table(self) -> NDArray[np.int64]:
-        """The places, shape (chunks, 3)."""
-        return np.frombuffer(self.places, np.int64).reshape(-1, 3)
-
-    def pieces(self) -> Iterator[Piece | None]:
-        """Stored bytes of each chunk; None for a missing one."""
-        for number, offset, nbytes in self.table.tolist():
-            yield None if number < 0 else self.files[number].cut(offset, nbytes)
 
 
 def _hit(one: range, chunk: int) -> Sequence[int]:
@@ -213,7 +177,7 @@ def put(
         raise ValueError(f"{reason} (at {piece.where()})") from error
 
 
-def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: bytes) -> Iterator[AnyPiece]:
+def pieces_of(name: str, grid: Grid, places: Places, decode: Decode | None, fill: bytes) -> Iterator[AnyPiece]:
     """The samples of an array in C order.
 
     Parameters
@@ -221,30 +185,35 @@ def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: 
     name
         For messages.
     grid
-    place
-        Where a chunk is stored.
+    places
+        Where its chunks are stored.
     decode
         None if the stored bytes are the samples in C order.
     fill
         The value of missing chunks, as bytes of one sample.
     """
     if decode is None and grid.in_order:
-        yield from _runs(name, grid, place, fill)
+        yield from _runs(name, grid, places, fill)
         return
     make = decode or Decoder((), grid.dtype)
     for region in grid.slabs(max(SLAB_BYTES, grid.chunk_bytes)):  # a chunk is decoded whole in any case
-        stored = Stored.of(map(place, grid.chunks_of(region)))
-        yield block_piece(name, region, grid.dtype, Slab(region, grid, stored, make, fill))
+        yield block_piece(name, region, grid.dtype, slab_of(region, grid, places, make, fill))
 
 
-def _runs(name: str, grid: Grid, place: Place, fill: bytes) -> Iterator[AnyPiece]:
+def slab_of(region: Bounds, grid: Grid, places: Places, decode: Decode, fill: bytes) -> Slab:
+    """A slab of the array."""
+    stored = places.within([slice(along.start, along.stop) for along in grid.crossed(region)])
+    return Slab(region, grid, stored, decode, fill)
+
+
+def _runs(name: str, grid: Grid, places: Places, fill: bytes) -> Iterator[AnyPiece]:
     for index in product(*map(range, grid.counts)):
         region = tuple(
             (at * chunk, min((at + 1) * chunk, length))
             for at, chunk, length in zip(index, grid.chunks, grid.shape, strict=True)
         )
-        if (stored := place(index)) is None:
-            missing = Slab(region, grid, Stored.of([None]), Decoder((), grid.dtype), fill)
+        if (stored := places.piece(index)) is None:
+            missing = Slab(region, grid, MISSING, Decoder((), grid.dtype), fill)
             yield block_piece(name, region, grid.dtype, missing)
         else:
             yield stored.cut(0, math.prod(sizes(region)) * grid.dtype.itemsize)
