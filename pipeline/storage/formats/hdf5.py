@@ -96,15 +96,17 @@ def _member(name: str, data: Any) -> Member:
     shape = () if data.shape is None else tuple(data.shape)
     given = Member(name, None, shape, data.chunks, ", ".join(words), data.id.get_storage_size())
     dtype, problem = _dtype(data), ""
+    filters = _filters(data)
+    own = dtype is not None and own_steps(filters, data.dtype.itemsize) is not None
     if data.shape is None:
         problem = "expected an array, got an empty data set without a shape"
     elif data.is_virtual or plist.get_external_count():
         problem = "expected an array within the file, got one that lies in other files; name those files"
     elif dtype is None:
         problem = "expected numbers that NumPy has a dtype for, got others; convert them"
-    elif missing := [code for code in codes if code not in available()]:
+    elif not own and (missing := [code for code in codes if code not in available()]):
         problem = f"expected filters that h5py and hdf5plugin have, got {missing}; {_advice(missing)}"
-    elif DEFLATE in codes[:-1] and own_steps(_filters(data), data.dtype.itemsize) is None:
+    elif DEFLATE in codes[:-1] and not own:
         problem = f"expected deflate as the last filter, got {given.compression}; write it with other filters"
     return Member(name, dtype, shape, given.chunks, given.compression, given.stored, problem)
 
@@ -205,6 +207,8 @@ def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple
         fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
         decode = Decoder(steps, grid.dtype) if steps else None
         return pieces_of(name, grid, places, decode, fill), chunked(grid, places, decode, fill)
+    if missing := [filter_.code for filter_ in filters if filter_.code not in available()]:
+        raise ValueError(f"chunks without some of its filters, and filters {missing} that HDF5 does not have here")
 
     def block(ranges: tuple[range, ...]) -> _Region:
         hit = ((places.piece(index), int(masks[index])) for index in product(*grid.hit(ranges)))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.pieces import Piece
+from pipeline.storage.planned_file import GAP_BYTES, RUN_BYTES, fill, open_planned
+from pipeline.storage.scratch import aligned_empty
 
 Index = tuple[int, ...]
 
@@ -39,6 +42,37 @@ class Stored:
         """Stored bytes of each chunk; None for a missing one."""
         for number, offset, nbytes in self.table.tolist():
             yield None if number < 0 else self.files[number].cut(offset, nbytes)
+
+    def read(
+        self, chosen: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]]:
+        """Bytes of chunks of local files, those at once that lie close to one another.
+
+        Yields
+        ------
+        numbers of chunks, bytes, and where each chunk begins there
+
+        Raises
+        ------
+        PipelineError
+            If a file cannot be read or is no longer the one that was planned.
+        """
+        table = self.table
+        order = chosen[np.lexsort((table[chosen, 1], table[chosen, 0]))]
+        numbers, offsets, sizes = table[order].T
+        gaps = offsets[1:] - (offsets + sizes)[:-1]
+        apart = (numbers[1:] != numbers[:-1]) | (gaps < 0) | (gaps > GAP_BYTES)
+        run = np.concatenate([[0], np.cumsum(apart)])
+        part = (offsets - offsets[np.searchsorted(run, run)]) // RUN_BYTES
+        cuts = 1 + np.flatnonzero(apart | (part[1:] != part[:-1]))
+        for number, near in groupby(np.split(order, cuts), lambda rows: int(table[rows[0], 0])):
+            with open_planned(file := self.files[number]) as fd:
+                for rows in near:
+                    _, begin, _ = table[rows[0]].tolist()
+                    end = int(table[rows[-1], 1:].sum())
+                    stored = aligned_empty(end - begin)
+                    fill(fd, stored.data, file.cut(begin, end - begin), 0)
+                    yield rows, stored, table[rows, 1] - begin
 
 
 MISSING = Stored((), np.array([[-1, 0, 0]], np.int64).tobytes())

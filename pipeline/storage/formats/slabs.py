@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.formats.codecs import Decoder
+from pipeline.storage.formats.decode_many import CHUNK, many_of
 from pipeline.storage.formats.places import MISSING, Index, Places, Stored
 from pipeline.storage.pieces import AnyPiece, Block, BlockPiece, Piece
 from pipeline.storage.planned_file import stored_bytes
 from workflows.regions import Bounds, sizes
 
 SLAB_BYTES = 2**27  # of a slab at most, unless one chunk has more; a thread holds one
+SCRATCH_BYTES = 2**20  # of decoded chunks that are then put in their places
 LEAST_BYTES = 2**22  # of a slab at least, if rows of chunks are smaller
 
 # Stored bytes, shape of the chunk -> its samples in that shape. Runs on a worker, so it must be picklable.
@@ -144,15 +146,59 @@ class Slab:
     def read(self) -> NDArray[Any]:
         """Samples of the region."""
         out = np.empty(sizes(self.region), self.grid.dtype)
-        crossed = list(zip(self.grid.chunks_of(self.region), self.stored.pieces(), strict=True))
-        present = [(index, piece) for index, piece in crossed if piece is not None]
-        if len(present) < len(crossed):
+        there = self.stored.table[:, 0] >= 0
+        if not there.all():
             out[...] = np.frombuffer(self.fill, self.grid.dtype)[0]
-        arriving = stored_bytes(piece for _, piece in present)
-        for (index, piece), stored in zip(present, arriving, strict=True):
+        there[self._decoded_together(out, np.flatnonzero(there))] = False
+        if not there.any():
+            return out.reshape(-1)
+        crossed = zip(self.grid.chunks_of(self.region), self.stored.pieces(), there, strict=True)
+        left = [(index, piece) for index, piece, is_left in crossed if is_left and piece]
+        arriving = stored_bytes(piece for _, piece in left)
+        for (index, piece), stored in zip(left, arriving, strict=True):
             target, source = self._inside(index)
             put(stored, piece, self.decode, self.grid.stored(index), source, out[target])
         return out.reshape(-1)
+
+    def _decoded_together(self, out: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Decode chunks many at a time, if that is possible; returns the numbers of those that were."""
+        grid, decode = self.grid, self.decode
+        many = many_of(decode.steps) if isinstance(decode, Decoder) and grid.cut is None else None
+        if many is None or len(present) < 2 or any(file.remote for file in self.stored.files):
+            return present[:0]
+        assert isinstance(decode, Decoder)
+        nbytes, flat, done = grid.chunk_bytes, out.reshape(-1).view(np.uint8), []
+        places = self._places() if decode.order is None and grid.in_order else np.full(len(self.stored.table), -1)
+        shaped, indices = replace(decode, steps=()), np.array(list(self.grid.chunks_of(self.region)))
+        if nbytes > SCRATCH_BYTES:  # a call for each of them costs nothing
+            present = present[places[present] >= 0]
+        for rows, stored, begins in self.stored.read(present) if len(present) else ():
+            chunks = np.empty(len(rows), CHUNK)
+            chunks["first"], chunks["nbytes"], chunks["place"] = begins, self.stored.table[rows, 2], places[rows]
+            whole = chunks["place"] >= 0
+            done.append(np.delete(rows[whole], many(stored, chunks[whole], flat, nbytes)))
+            step = max(SCRATCH_BYTES // nbytes, 1)
+            for first in range(0, int((~whole).sum()), step):
+                some, numbers = chunks[~whole][first : first + step], rows[~whole][first : first + step]
+                some["place"] = nbytes * np.arange(len(some))
+                scratch = np.empty(nbytes * len(some), np.uint8)
+                good = np.delete(np.arange(len(some)), many(stored, some, scratch, nbytes))
+                for number, place in zip(numbers[good], some["place"][good].tolist(), strict=True):
+                    target, source = self._inside(tuple(indices[number].tolist()))
+                    out[target] = shaped(scratch[place : place + nbytes].data, grid.chunks)[source]
+                done.append(numbers[good])
+        return np.concatenate([present[:0], *done])
+
+    def _places(self) -> NDArray[np.int64]:
+        """First byte of each chunk in the region, if chunks are runs of samples; -1 of those that are not all in it."""
+        grid, region = self.grid, self.region
+        cut = max((axis for axis, count in enumerate(grid.counts) if count > 1), default=0)
+        (start, stop), chunk = region[cut], grid.chunks[cut]
+        row = math.prod(sizes(region[cut + 1 :])) * grid.dtype.itemsize
+        firsts = np.arange(start // chunk, -(-stop // chunk)) * chunk
+        outer = np.arange(math.prod(sizes(region[:cut])))[:, None] * (stop - start)
+        inside = (firsts >= start) & (firsts + chunk <= stop) & (row * chunk == grid.chunk_bytes)
+        return np.where(inside, (outer + firsts - start) * row, -1).reshape(-1)
 
     def _inside(self, index: Index) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where a chunk's part of the region lies: in the region, and in the chunk."""
