@@ -2,18 +2,17 @@
 
 python -m tests.benchmarks.format_rates OUT.json [--seconds 85] [--gib 2] [--times 4]
 
-In one process, so that only the first run starts up. Each store is read several times over, as several inputs; raw int16
-is read before and after each of them. What is measured is written after every row, and what the seconds do not suffice
-for is left out.
+In one process, so that only the first run starts up. Each store is read several times over, as several inputs, in turn
+with raw int16. Figures are written after every row, and what the seconds do not suffice for is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,11 +23,12 @@ import numpy as np
 
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_plan import Job
 from pipeline.gpu.devices import find_devices
 from pipeline.report.panel import to_json
 from pipeline.settings import Settings
 from pipeline.storage.sources import Source, open_source
-from tests.benchmarks import format_bits, format_stores
+from tests.benchmarks import format_stores
 from tests.benchmarks.common import environment
 from tests.benchmarks.format_stores import LEVELS, sharded
 from tests.benchmarks.formats import stored_bytes
@@ -40,6 +40,7 @@ from workflows.histogram_options import HistogramOptions
 TILE_SAMPLES = 2**27  # written again and again
 OPTIONS = HistogramOptions(bins=LEVELS, range=(0.0, float(LEVELS)))
 BATCHES = 5  # of each store, of which the first is not counted
+BITS_SECONDS = 18  # that are kept for equal bits
 
 Write = Callable[[Path, Any, int], None]
 # How samples are stored, the packages that this takes, the name of the file, its dtype, whether samples are noise.
@@ -78,7 +79,7 @@ def streamed(source: Source, device: str, verify: str, counts: Any) -> dict[str,
         "seconds": report["performance"]["seconds"], "start-up": report["performance"]["start_up_seconds"],
         "stages": {name: stage["busy_seconds"] for name, stage in report["performance"]["stages"].items()},
         "checked": verdict["checked"] / verdict["samples"], "transfers": report["environment"]["transfers"],
-        "agrees": list(found) == counts,
+        "agrees": found == counts.tolist(),
     }  # fmt: skip
 
 
@@ -118,6 +119,7 @@ def breakdown(source: Source) -> dict[str, Any] | None:
     planning = (perf_counter() - began) / max(len(parts), 1)
     if len(parts) < 2:
         return None
+    job = Job(WORKFLOWS["histogram"], OPTIONS).prepared(source.dtype)
     slot, rows = cupy.empty(BLOCK_BYTES, cupy.uint8), []
     for part in parts:
         taken: dict[str, float] = {}
@@ -130,7 +132,7 @@ def breakdown(source: Source) -> dict[str, Any] | None:
             block = samples(stored)
             cupy.cuda.get_current_stream().synchronize()
         decoded = perf_counter()
-        WORKFLOWS["histogram"].compute(block, OPTIONS, 0)
+        job.compute(block, 0)
         cupy.cuda.get_current_stream().synchronize()
         ended = perf_counter()
         rows.append({
@@ -172,56 +174,72 @@ def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, An
     samples = int(gib * 2**29)
     tile = min(samples, TILE_SAMPLES)
     made = {noisy: (format_stores.noise if noisy else format_stores.held)(tile) for noisy in (False, True)}
-    counts = {
-        noisy: [times * (samples // tile) * int(count) for count in np.bincount(made[noisy], minlength=LEVELS)]
-        for noisy in made
-    }
+    counts = {noisy: samples // tile * np.bincount(one, minlength=LEVELS) for noisy, one in made.items()}
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
         raw = Path(scratch) / "raw.bin"
         format_stores.raw(raw, made[False], samples // tile)
         of_raw = open_source([str(raw)] * times, "int16")
-        figures["first run"] = streamed(of_raw, device, "auto", counts[False])
+        figures["first run"] = streamed(of_raw, device, "auto", times * counts[False])
         for name, (write, packages, file, dtype, noisy) in STORES.items():
             missing = [package for package in packages if find_spec(package) is None]
-            if missing or limits.left < 8:
+            if missing or limits.left < BITS_SECONDS + 6:
                 figures["left out"][name] = missing or "no time"
                 continue
             path = Path(scratch) / file
-            began = perf_counter()
-            write(path, made[noisy], samples // tile)
-            written = perf_counter()
-            source = open_source([str(path)] * times, dtype)
-            opened = perf_counter()
-            row: dict[str, Any] = {
-                "sample bytes": times * samples * 2, "stored bytes": times * stored_bytes(path),
-                "writing": written - began, "opening": opened - written,
-            }  # fmt: skip
-            for mode, turns in (("off", 3), ("auto", 2)):
-                row[mode], row[f"raw {mode}"] = [], []
-                for _ in range(turns):
-                    row[f"raw {mode}"].append(streamed(of_raw, device, mode, counts[False]))
-                    row[mode].append(streamed(source, device, mode, counts[noisy]))
-            if device == "gpu":
-                row["breakdown"] = breakdown(open_source([str(path)], dtype))
-            figures["rows"][name] = row
+            try:
+                write(path, made[noisy], samples // tile)
+                # Packed samples cross the bus as they are, so as many bytes as raw ones: they are compared by these.
+                turns = times * 4 // 3 if dtype else times
+                both = times * counts[False], turns * counts[noisy]
+                figures["rows"][name] = row_of(path, dtype, turns, of_raw, device, both)
+            except Exception as error:  # the others are still of interest
+                figures["left out"][name] = repr(error)
             save(figures)
             print(f"{name}: {limits.left:.0f} s left", flush=True)
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     figures["bits"] = bits(limits)
     save(figures)
     return figures
 
 
+def row_of(
+    path: Path, dtype: str | None, times: int, of_raw: Source, device: str, counts: tuple[Any, Any]
+) -> dict[str, Any]:
+    """Runs of a store in turn with raw samples; `counts` of the latter and the former."""
+    began = perf_counter()
+    source = open_source([str(path)] * times, dtype)
+    row: dict[str, Any] = {
+        "raw bytes": of_raw.nbytes, "sample bytes": source.nbytes, "stored bytes": times * stored_bytes(path),
+        "opening": perf_counter() - began,
+    }  # fmt: skip
+    for mode, turns in (("off", 3), ("auto", 2)):
+        row[mode], row[f"raw {mode}"] = [], []
+        for _ in range(turns):
+            row[f"raw {mode}"].append(streamed(of_raw, device, mode, counts[0]))
+            row[mode].append(streamed(source, device, mode, counts[1]))
+    if device == "gpu":
+        row["breakdown"] = breakdown(open_source([str(path)], dtype))
+    return row
+
+
 def bits(limits: Limits) -> dict[str, Any]:
     """As `format_bits` has it, of as many formats as the time suffices for."""
+    try:
+        from tests.benchmarks import format_bits
+    except ImportError as error:
+        return {"left out": repr(error)}
     rows: dict[str, Any] = {}
     for name, case in format_bits.CASES.items():
         if limits.left < 3 or any(find_spec(package) is None for package in case.packages):
             continue
-        rows[name] = format_bits.row(case)
+        try:
+            rows[name] = format_bits.row(case)
+        except Exception as error:  # the others are still of interest
+            rows[name] = {"identical": False, "error": repr(error)}
     identical = [name for name, row in rows.items() if row["identical"]]
-    return {"rows": rows, "identical": len(identical), "differ": sorted(set(rows) - set(identical)),
-            "left out": sorted(set(format_bits.CASES) - set(rows))}  # fmt: skip
+    failed = [name for name, row in rows.items() if "error" in row]
+    return {"rows": rows, "identical": len(identical), "differ": sorted(set(rows) - {*identical, *failed}),
+            "failed": failed, "left out": sorted(set(format_bits.CASES) - set(rows))}  # fmt: skip
 
 
 def described(figures: Mapping[str, Any]) -> str:
@@ -235,11 +253,13 @@ def described(figures: Mapping[str, Any]) -> str:
         cells = [name, f"{row['stored bytes'] / row['sample bytes']:.2f}"]
         for mode in ("off", "auto"):
             ours, raw = best(row[mode]), best(row[f"raw {mode}"])
-            rate, of_raw = row["sample bytes"] / ours["seconds"], row["sample bytes"] / raw["seconds"]
+            rate, of_raw = row["sample bytes"] / ours["seconds"], row["raw bytes"] / raw["seconds"]
             cells += [f"{of_raw / 1e9:.1f}", f"{rate / 1e9:.1f}", f"{rate / of_raw:.2f}",
                       f"{row['stored bytes'] / ours['seconds'] / of_raw:.2f}"]  # fmt: skip
-        cells += [f"{100 * best(row['auto'])['checked']:.0f} %", "yes" if all(
-            one["agrees"] for mode in ("off", "auto") for one in row[mode]) else "NO", f"{row['opening']:.2f}"]  # fmt: skip
+        agrees = all(one["agrees"] for mode in ("off", "auto") for one in row[mode])
+        busy = best(row["off"])["stages"]
+        cells += [f"{busy.get('read+copy', 0):.2f}", f"{busy.get('kernel', 0):.2f}"]
+        cells += [f"{100 * best(row['auto'])['checked']:.0f} %", "yes" if agrees else "NO", f"{row['opening']:.2f}"]
         lines.append(cells)
         if found := row.get("breakdown"):
             names = ("planning", "begin", "read and copy", "nvCOMP", "unshuffle", "other decoding", "histogram")
@@ -247,8 +267,9 @@ def described(figures: Mapping[str, Any]) -> str:
                           *(f"{1000 * found.get(step, 0.0):.2f}" for step in names),
                           f"{found['stored'] / found['read and copy'] / 1e9:.1f}",
                           f"{found['samples'] / found['nvCOMP'] / 1e9:.1f}"])  # fmt: skip
-    columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in ("off", "auto") for one in
-               ("raw", "samples", "of raw", "bytes of raw")), "checked", "agrees", "opening, s"]  # fmt: skip
+    rates = ("raw", "samples", "of raw", "bytes of raw")
+    columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in ("off", "auto") for one in rates),
+               "off: read busy, s", "kernel busy, s", "checked", "agrees", "opening, s"]  # fmt: skip
     of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "nvCOMP", "unshuffle",
                 "other", "histogram", "read GB/s", "nvCOMP GB/s"]  # fmt: skip
     found = figures.get("bits", {})
@@ -256,14 +277,13 @@ def described(figures: Mapping[str, Any]) -> str:
         f"pinned memory to device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s",
         table(columns, lines), table(of_steps, steps) if steps else "",
         f"left out: {figures['left out']}",
-        f"same bits: {found.get('identical')} formats; differ: {found.get('differ')}; not run: {found.get('left out')}",
+        f"same bits: {found.get('identical')} formats; differ: {found.get('differ')}; failed: {found.get('failed')}; "
+        f"not run: {found.get('left out')}",
     ])  # fmt: skip
 
 
 def main() -> None:
     """Measure and print."""
-    import json
-
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=85)
