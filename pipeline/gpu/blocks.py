@@ -22,7 +22,7 @@ from pipeline.errors import UsageError
 from pipeline.gpu import resident
 from pipeline.gpu.loads import Begun, CheckedBeside, is_packed, loads_of, packed_loads, to_native
 from pipeline.gpu.transfer import PINNED, finish, next_order, transfer_path, warm_up
-from pipeline.storage.blocks import read_blocks
+from pipeline.storage.blocks import decoded_ahead, read_blocks
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, RemotePiece
 from pipeline.timeline import Timeline, stage_range
@@ -82,8 +82,9 @@ def device_blocks(
                 yield from _ahead(loads, slots, events, timeline)
                 continue
             pieces = tuple(part for part in group if isinstance(part, AnyPiece))
-            # Of remote objects those that follow are requested ahead.
-            for some in [pieces] if kind is Kind.REMOTE else zip(pieces, strict=True):
+            # Together, since remote objects are requested ahead, and blocks are decoded ahead.
+            together = kind is Kind.REMOTE or all(isinstance(piece, BlockPiece) for piece in pieces)
+            for some in [pieces] if together else zip(pieces, strict=True):
                 yield from _from_host(replace(chunk, pieces=some), slots, events, timeline)
 
 
@@ -162,7 +163,8 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
     native = chunk.dtype.newbyteorder("=")
     step = len(slots[0]) // native.itemsize
     before = perf_counter()
-    for samples in read_blocks(chunk, Timeline()):
+    blocks = [piece for piece in chunk.pieces if isinstance(piece, BlockPiece)]
+    for samples in decoded_ahead(blocks, chunk.dtype) if blocks else read_blocks(chunk, Timeline()):
         for start in range(0, len(samples), step):
             part = np.ascontiguousarray(samples[start : start + step])
             with stage_range("read+copy"):
