@@ -18,10 +18,11 @@ from pipeline.storage.formats.parquet import NULLS, member_of, opened_file, valu
 from pipeline.storage.formats.slabs import block_piece
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
-from pipeline.storage.planned_file import file_for_library
+from pipeline.storage.planned_file import file_for_library, stored_bytes
 from pipeline.storage.protocol import Member, Opening, Source
 
 WHAT = "an Arrow file"
+STREAM, FEATHER_1 = b"\xff" * 4, b"FEA1"  # what other files of these names begin with
 
 
 def _reader(file: Any, *columns: int) -> Any:
@@ -58,6 +59,7 @@ def open_arrow(path: str, opening: Opening) -> Source:
     """
     stored = whole(path)
     with readable(path, WHAT):
+        _check_kind(path, stored)
         laid = _laid_out(stored, opening.member)
         if laid is None or any(run.offset is None for run in laid[2]):  # only pyarrow can read it, or say why not
             return _read_by_pyarrow(path, stored, opening, laid)
@@ -69,6 +71,13 @@ def open_arrow(path: str, opening: Opening) -> Source:
         files = (SourceFile(path, run.offset, run.nbytes, identity, (run.nbytes // dtype.itemsize,)) for run in parts)
         return Files(tuple(files), dtype)
     return PieceSource(name, dtype, (0,), (), (stored,))
+
+
+def _check_kind(path: str, file: Piece) -> None:
+    head = bytes(next(stored_bytes((file.cut(0, min(len(STREAM), file.nbytes)),))))
+    if head in (STREAM, FEATHER_1):
+        kind = "a stream of record batches" if head == STREAM else "Feather of version 1"
+        raise UsageError(f"{path}: expected an Arrow file, got {kind}; write it by pyarrow.ipc.new_file")
 
 
 Laid = tuple[str, np.dtype[Any], list[Run]]
@@ -101,6 +110,8 @@ def _read_by_pyarrow(path: str, stored: Piece, opening: Opening, laid: Laid | No
         assert dtype is not None
         opening.check(name, dtype, member.shape)
         column = schema.get_field_index(member.name)
+        if column < 0:
+            raise UsageError(f"{path}: expected one column {member.name!r}, got several; rename them")
     if laid is not None:
         if [run.rows for run in laid[2]] != lengths:
             raise ValueError("batches of other lengths than their columns")

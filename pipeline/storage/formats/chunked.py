@@ -45,7 +45,8 @@ class PickedSlab:
         arriving = stored_bytes(piece for _, piece in present)
         for (index, piece), stored in zip(present, arriving, strict=True):
             target, source = self._inside(index)
-            put(stored, piece, self.decode, self.grid.stored(index), source, out[target])
+            view = out[target] if target else out  # without axes, a scalar would be a copy
+            put(stored, piece, self.decode, self.grid.stored(index), source, view)
         return out.reshape(-1)
 
     def _inside(self, index: Index) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

@@ -157,7 +157,8 @@ class Slab:
         arriving = stored_bytes(piece for _, piece in left)
         for (index, piece), stored in zip(left, arriving, strict=True):
             target, source = self._inside(index)
-            put(stored, piece, self.decode, self.grid.stored(index), source, out[target])
+            view = out[target] if target else out  # without axes, a scalar would be a copy
+            put(stored, piece, self.decode, self.grid.stored(index), source, view)
         return out.reshape(-1)
 
     def _decoded_together(self, out: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
