@@ -55,10 +55,10 @@ class Batch:
     @cached_property
     def present(self) -> NDArray[np.int64]:
         """Numbers of the chunks that are not missing, by file and offset."""
-        files, offsets, _ = self.table.T
-        by_place = np.lexsort((offsets, files))
-        there: NDArray[np.int64] = by_place[files[by_place] >= 0]
-        return there
+        there = np.flatnonzero(self.table[:, 0] >= 0)
+        files, offsets, _ = self.table[there].T
+        follows = (files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))
+        return there if follows.all() else there[np.lexsort((offsets, files))]
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
