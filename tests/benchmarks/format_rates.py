@@ -58,18 +58,6 @@ STORES: Mapping[str, tuple[Write, tuple[str, ...], str, str | None, bool]] = {
 }  # fmt: skip
 
 
-class Limits:
-    """How long the whole may take."""
-
-    def __init__(self, seconds: float) -> None:
-        self._began, self._seconds = perf_counter(), seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        return self._seconds - (perf_counter() - self._began)
-
-
 def streamed(source: Source, device: str, verify: str, counts: Any) -> dict[str, Any]:
     """One run: seconds after its start, stages, share checked, and whether the counts are right."""
     report = to_json(run(WORKFLOWS["histogram"], OPTIONS, source, Settings(Placement(device), verify)))
@@ -167,7 +155,7 @@ def pinned_rate() -> float:
 
 def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """All figures; `save` gets them after every row."""
-    limits, device = Limits(seconds), "gpu" if find_devices().usable else "cpu"
+    until, device = perf_counter() + seconds, "gpu" if find_devices().usable else "cpu"
     figures: dict[str, Any] = {"environment": environment(), "rows": {}, "left out": {}}
     if device == "gpu":
         figures["pinned bytes per second"] = pinned_rate()
@@ -182,7 +170,7 @@ def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, An
         figures["first run"] = streamed(of_raw, device, "auto", times * counts[False])
         for name, (write, packages, file, dtype, noisy) in STORES.items():
             missing = [package for package in packages if find_spec(package) is None]
-            if missing or limits.left < BITS_SECONDS + 6:
+            if missing or until - perf_counter() < BITS_SECONDS + 6:
                 figures["left out"][name] = missing or "no time"
                 continue
             path = Path(scratch) / file
@@ -195,9 +183,9 @@ def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, An
             except Exception as error:  # the others are still of interest
                 figures["left out"][name] = repr(error)
             save(figures)
-            print(f"{name}: {limits.left:.0f} s left", flush=True)
+            print(f"{name}: {until - perf_counter():.0f} s left", flush=True)
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    figures["bits"] = bits(limits)
+    figures["bits"] = bits(until)
     save(figures)
     return figures
 
@@ -222,7 +210,7 @@ def row_of(
     return row
 
 
-def bits(limits: Limits) -> dict[str, Any]:
+def bits(until: float) -> dict[str, Any]:
     """As `format_bits` has it, of as many formats as the time suffices for."""
     try:
         from tests.benchmarks import format_bits
@@ -230,7 +218,7 @@ def bits(limits: Limits) -> dict[str, Any]:
         return {"left out": repr(error)}
     rows: dict[str, Any] = {}
     for name, case in format_bits.CASES.items():
-        if limits.left < 3 or any(find_spec(package) is None for package in case.packages):
+        if until - perf_counter() < 3 or any(find_spec(package) is None for package in case.packages):
             continue
         try:
             rows[name] = format_bits.row(case)
