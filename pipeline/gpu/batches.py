@@ -8,9 +8,7 @@ failed, the host does: its decoders name what is wrong.
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Any
 
@@ -19,11 +17,10 @@ from numpy.typing import NDArray
 
 from kernels.common.decode import unshuffle
 from kernels.common.memory import empty, zeros
-from pipeline.errors import PipelineError
 from pipeline.gpu import nvcomp
-from pipeline.gpu.loads import Begun, to_native
-from pipeline.gpu.slabs import ALIGNMENT, Plan, plan_of
-from pipeline.gpu.transfer import PINNED, Transfer, opened, transfer, transfer_path
+from pipeline.gpu.loads import Begun, Loading, to_native
+from pipeline.gpu.slabs import Plan, plan_of
+from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 
 # Of a batch. In any codec 512 chunks of 256 KiB took an H200 9 ms, so that 32 are decompressed at 1 GB/s, whatever
@@ -31,7 +28,6 @@ from pipeline.storage.pieces import AnyPiece, Piece
 # memory has no room for 32 are therefore for the host.
 LEAST_CHUNKS = 32
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
-MOST_FILES = 64  # that a batch has open at a time: a process may often have no more than 1,024
 DECOMPRESSED = "decompressed by nvCOMP"
 
 
@@ -58,10 +54,11 @@ class Batch:
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
-        """Numbers of the chunks that are not missing, by file."""
-        files = self.table[:, 0]
-        by_file = np.argsort(files, kind="stable")
-        return by_file[files[by_file] >= 0]
+        """Numbers of the chunks that are not missing, by file and offset."""
+        there = np.flatnonzero(self.table[:, 0] >= 0)
+        files, offsets, _ = self.table[there].T
+        follows = (files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))
+        return there if follows.all() else there[np.lexsort((offsets, files))]
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -71,25 +68,29 @@ class Batch:
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Where each of them begins in the buffer, and where the last one ends."""
-        padded = -(-self.places[:, 2] // ALIGNMENT) * ALIGNMENT
-        return -self.scheme.codec.head % ALIGNMENT + np.concatenate([[0], np.cumsum(padded)])
+        alignment = self.scheme.codec.alignment
+        padded = -(-self.places[:, 2] // alignment) * alignment
+        return -self.scheme.codec.head % alignment + np.concatenate([[0], np.cumsum(padded)])
 
-    def begin(self, slot: Any) -> Begun:
-        """Start to read the stored chunks into a buffer on the device."""
-        loading = _Loading(slot[: int(self.starts[-1])])
+    def begin(self, order: int, slot: Any) -> Begun:
+        """Start to read the stored chunks into a buffer on the device; `order` as `pipeline.gpu.transfer.opened` has
+        it."""
+        loading = Loading(slot[: int(self.starts[-1])])
         first = np.searchsorted(self.places[:, 0], np.arange(len(self.files) + 1))
         try:
             for file, begin, end in zip(self.files, first[:-1], first[1:], strict=True):
                 if begin < end:
                     start = self.starts[begin] if begin else 0
-                    loading.add(file, self._runs(file, begin, end), slot[int(start) : int(self.starts[end])])
+                    target = slot[int(start) : int(self.starts[end])]
+                    loading.add(file, 0, self._runs(file, begin, end), target, order)
         except BaseException:
             loading.get()
             raise
         return loading, self.samples
 
     def _runs(self, file: Piece, begin: int, end: int) -> NDArray[np.int64]:
-        """Byte runs of these chunks of a file; each is padded with bytes behind it, or of its own beginning."""
+        """Byte runs of these chunks of a file; each is padded with bytes behind it, or of its own beginning. Those that
+        lie one after another are one: thousands of reads of some KiB each would take longer than the bus."""
         _, offsets, sizes = self.places[begin:end].T
         padded = np.diff(self.starts[begin : end + 1])
         inside = offsets + padded <= file.nbytes
@@ -97,7 +98,9 @@ class Batch:
         runs = np.stack([offsets, own, offsets, padded - own], 1).reshape(-1, 2)
         if not begin and (skipped := self.starts[0]):
             runs = np.concatenate([[[offsets[0], skipped]], runs])
-        return runs[runs[:, 1] > 0]
+        runs = runs[runs[:, 1] > 0]
+        begins = np.flatnonzero(np.concatenate([[True], runs[1:, 0] != runs[:-1].sum(1)]))
+        return np.stack([runs[begins, 0], np.add.reduceat(runs[:, 1], begins)], 1)
 
     def samples(self, stored: Any) -> Any:
         """Samples of all pieces, in native byte order, of stored chunks on the device; on the current stream."""
@@ -200,7 +203,7 @@ class _Sums:
         """Count a slab, if a buffer and memory have room for it."""
         scheme, present = plan.scheme, self.present + plan.present
         stored, decoded = self._stored + plan.stored, self._decoded + plan.decoded
-        if stored + -scheme.codec.head % ALIGNMENT > self.nbytes:
+        if stored + -scheme.codec.head % scheme.codec.alignment > self.nbytes:
             return False
         workspace = nvcomp.workspace_bytes(scheme.codec.algorithm, max(present, 1), scheme.chunk_bytes)
         copies = decoded + 2 * plan.decoded  # once the workspace is free: in order, and two of a slab before
@@ -208,45 +211,3 @@ class _Sums:
             return False
         self.present, self._stored, self._decoded = present, stored, decoded
         return True
-
-
-class _Loading:
-    """Transfers from several files, each of which stays open until its own has ended."""
-
-    def __init__(self, stored: Any) -> None:
-        self._stored = stored
-        self._under_way: deque[tuple[ExitStack, Transfer]] = deque()
-
-    def add(self, file: Piece, runs: NDArray[np.int64], target: Any) -> None:
-        """Start to read runs of a file; waits for an earlier one if too many are open."""
-        if len(self._under_way) == MOST_FILES:
-            self._end_first()
-        with ExitStack() as stack:
-            reading = stack.enter_context(opened(file))
-            started = transfer(reading, file, 0, runs, target)
-            self._under_way.append((stack.pop_all(), started))
-
-    def _end_first(self) -> None:
-        stack, first = self._under_way.popleft()
-        with stack:
-            first.result()
-
-    def result(self) -> Any:
-        """The memory, once all bytes have arrived and the files are as they were; errors as of `Transfer`."""
-        try:
-            while self._under_way:
-                self._end_first()
-        finally:
-            self.get()
-        return self._stored
-
-    @property
-    def future(self) -> Any:
-        """Itself."""
-        return self
-
-    def get(self) -> None:
-        """Wait until nothing is under way."""
-        while self._under_way:
-            with suppress(PipelineError, OSError, RuntimeError):
-                self._end_first()

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from itertools import chain, groupby, repeat
 from queue import SimpleQueue
@@ -19,11 +20,11 @@ import numpy as np
 from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu import resident
-from pipeline.gpu.loads import Begun, Checked, CheckedBeside, run_of, to_native
-from pipeline.gpu.transfer import PINNED, finish, transfer_path, warm_up
-from pipeline.storage.blocks import read_blocks
+from pipeline.gpu.loads import Begun, CheckedBeside, is_packed, loads_of, packed_loads, to_native
+from pipeline.gpu.transfer import PINNED, finish, next_order, transfer_path, warm_up
+from pipeline.storage.blocks import decoded_ahead, read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.pieces import AnyPiece, BlockPiece, RemotePiece
+from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, RemotePiece
 from pipeline.timeline import Timeline, stage_range
 
 if TYPE_CHECKING:
@@ -74,32 +75,38 @@ def device_blocks(
     warm_up()
     with _lane(nbytes) as slots:
         events = cupy.cuda.Event(), cupy.cuda.Event()
-        start = 0  # first sample of the piece
-        parts = _parts(chunk, len(slots[0]), spare)
-        for (in_batches, remote), group in groupby(parts, _kind):
-            if remote:  # together, since they are requested ahead
-                pieces = tuple(part for part in group if isinstance(part, RemotePiece))
-                yield from _from_host(replace(chunk, pieces=pieces), slots, events, timeline)
-                start += sum(piece.nbytes for piece in pieces) // chunk.dtype.itemsize
+        order = next_order()  # if chunks took turns, they would end together
+        for kind, group in groupby(_parts(chunk, len(slots[0]), spare), _kind):
+            if kind is Kind.LOADED:
+                loads = _loads(group, chunk.dtype, len(slots[0]), beside, order, timeline)
+                yield from _ahead(loads, slots, events, timeline)
                 continue
-            if in_batches:
-                from pipeline.gpu.batches import DECOMPRESSED
+            pieces = tuple(part for part in group if isinstance(part, AnyPiece))
+            # Together, since remote objects are requested ahead, and blocks are decoded ahead.
+            together = kind is Kind.REMOTE or all(isinstance(piece, BlockPiece) for piece in pieces)
+            for some in [pieces] if together else zip(pieces, strict=True):
+                yield from _from_host(replace(chunk, pieces=some), slots, events, timeline)
 
-                timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
-                yield from _ahead(
-                    (part.begin for part in group if not isinstance(part, AnyPiece)), slots, events, timeline
-                )
-                continue
-            for piece in group:
-                assert isinstance(piece, AnyPiece)
-                if run := run_of(piece, chunk.dtype, len(slots[0])):
-                    timeline.transfer_paths.add(transfer_path())
-                    checked = Checked(beside, start, chunk.dtype) if beside else None
-                    with run.opened(checked) as begins:
-                        yield from _ahead(begins, slots, events, timeline)
-                else:
-                    yield from _from_host(replace(chunk, pieces=(piece,)), slots, events, timeline)
-                start += piece.nbytes // chunk.dtype.itemsize
+
+def _loads(
+    parts: Iterable[Batch | AnyPiece], dtype: np.dtype[Any], nbytes: int, beside: CheckedBeside | None, order: int,
+    timeline: Timeline,
+) -> Iterator[Callable[[Any], Begun]]:  # fmt: skip
+    """What begins to read each block into a buffer of `nbytes`; a block has as much as fits."""
+    for kind, some in groupby(parts, type):
+        if kind is Piece:
+            timeline.transfer_paths.add(transfer_path())
+            yield from loads_of((part for part in some if isinstance(part, Piece)), dtype, nbytes, beside, order)
+        elif kind is FilledPiece:
+            timeline.transfer_paths.add(transfer_path())
+            yield from (
+                begin for part in some if isinstance(part, FilledPiece) for begin in packed_loads(part, nbytes, order)
+            )
+        else:
+            from pipeline.gpu.batches import DECOMPRESSED
+
+            timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
+            yield from (partial(part.begin, order) for part in some if not isinstance(part, AnyPiece))
 
 
 def resident_blocks(run: str, chunk: Chunk, timeline: Timeline, nbytes: int) -> Iterator[Any]:
@@ -156,7 +163,8 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
     native = chunk.dtype.newbyteorder("=")
     step = len(slots[0]) // native.itemsize
     before = perf_counter()
-    for samples in read_blocks(chunk, Timeline()):
+    blocks = [piece for piece in chunk.pieces if isinstance(piece, BlockPiece)]
+    for samples in decoded_ahead(blocks, chunk.dtype) if blocks else read_blocks(chunk, Timeline()):
         for start in range(0, len(samples), step):
             part = np.ascontiguousarray(samples[start : start + step])
             with stage_range("read+copy"):
@@ -192,9 +200,18 @@ def _parts(chunk: Chunk, nbytes: int, spare: int) -> Iterator[Batch | AnyPiece]:
     return batches(chunk.pieces, chunk.dtype, nbytes, spare)
 
 
-def _kind(part: Batch | AnyPiece) -> tuple[bool, bool]:
-    """Whether it is a batch, and whether it is remote."""
-    return not isinstance(part, AnyPiece), isinstance(part, RemotePiece)
+class Kind(Enum):
+    """How parts of a chunk come to the device."""
+
+    LOADED, REMOTE, FROM_HOST = range(3)
+
+
+def _kind(part: Batch | AnyPiece) -> Kind:
+    if isinstance(part, RemotePiece):
+        return Kind.REMOTE
+    if isinstance(part, Piece) or not isinstance(part, AnyPiece) or is_packed(part):
+        return Kind.LOADED
+    return Kind.FROM_HOST
 
 
 @contextmanager

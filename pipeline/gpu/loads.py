@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.decode import unpack
+from pipeline.errors import PipelineError
 from pipeline.gpu.pinned import Checks
-from pipeline.gpu.transfer import Arriving, opened, transfer
+from pipeline.gpu.transfer import Arriving, Transfer, opened, transfer
 from pipeline.storage.packed import PackedFiller
 from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 
@@ -33,52 +35,133 @@ class CheckedBeside(Protocol):
         """What to check of these samples of the chunk, all in one piece, as `pipeline.gpu.pinned.Beside` takes it."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """Samples as a byte run of a file has them.
+MOST_FILES = 64  # that a block has open at a time: a process may often have no more than 1,024
 
-    Attributes
+
+class Loading:
+    """Transfers from several files to one block, each of which stays open until its own has ended."""
+
+    def __init__(self, block: Any) -> None:
+        self._block = block
+        self._under_way: deque[tuple[ExitStack, Transfer]] = deque()
+
+    def add(
+        self, file: Piece, first: int, runs: NDArray[np.int64], target: Any, order: int, checked: Checked | None = None
+    ) -> None:
+        """Start to read runs of a file as `transfer` does, and what is checked of them if they are one; waits for an
+        earlier transfer if too many files are open."""
+        if len(self._under_way) == MOST_FILES:
+            self._end_first()
+        with ExitStack() as stack:
+            reading = stack.enter_context(opened(file, checked.where() if checked else None, order))
+            checks = checked.runs(first, len(target)) if checked else None
+            started = transfer(reading, file, first, runs, target, checks)
+            self._under_way.append((stack.pop_all(), started))
+
+    def _end_first(self) -> None:
+        stack, first = self._under_way.popleft()
+        with stack:
+            first.result()
+
+    def result(self) -> Any:
+        """The memory, once all bytes have arrived and the files are as they were; errors as of `Transfer`."""
+        try:
+            while self._under_way:
+                self._end_first()
+        finally:
+            self.get()
+        return self._block
+
+    @property
+    def future(self) -> Any:
+        """Itself."""
+        return self
+
+    def get(self) -> None:
+        """Wait until nothing is under way."""
+        while self._under_way:
+            with suppress(PipelineError, OSError, RuntimeError):
+                self._end_first()
+
+
+class _Part(NamedTuple):
+    """A part of a byte run: its first byte there, and its bytes; sample of the chunk with which the run begins."""
+
+    piece: Piece
+    first: int
+    nbytes: int
+    start: int
+
+
+def loads_of(
+    pieces: Iterable[Piece], dtype: np.dtype[Any], nbytes: int, beside: CheckedBeside | None, order: int
+) -> Iterator[Callable[[Any], Begun]]:
+    """What begins to read each block of byte runs, joined to as few blocks as possible, into a buffer on the device.
+
+    Parameters
     ----------
-    stored
-    step
-        Bytes of a block at most.
-    samples
-        (bytes of a block on the device, where they begin in the run) -> samples, in native byte order.
+    pieces, dtype
+    nbytes
+        Of a block at most.
+    beside
+        What is checked beside it, if anything: then these are all pieces of the chunk.
+    order
+        As `pipeline.gpu.transfer.opened` has it.
     """
-
-    stored: Piece
-    step: int
-    samples: Callable[[Any, int], Any]
-
-    @contextmanager
-    def opened(self, checked: Checked | None) -> Iterator[list[Callable[[Any], Begun]]]:
-        """What begins to read each block into a buffer on the device, as long as the file is open."""
-        with opened(self.stored, checked.where() if checked else None) as reading:
-
-            def begin(start: int, slot: Any) -> Begun:
-                length = min(self.step, self.stored.nbytes - start)
-                runs, checks = np.array([[0, length]]), checked.runs(start, length) if checked else None
-                arriving = transfer(reading, self.stored, start, runs, slot[:length], checks)
-                return arriving, lambda raw: self.samples(raw, start)
-
-            yield [partial(begin, start) for start in range(0, self.stored.nbytes, self.step)]
+    most, parts, filled, start = nbytes // dtype.itemsize * dtype.itemsize, list[_Part](), 0, 0
+    for piece in pieces:
+        done = 0
+        while done < piece.nbytes:
+            length = min(piece.nbytes - done, most - filled)
+            parts.append(_Part(piece, done, length, start))
+            done, filled = done + length, filled + length
+            if filled == most:
+                yield partial(_begin, parts, dtype, beside, order)
+                parts, filled = [], 0
+        start += piece.nbytes // dtype.itemsize
+    if parts:
+        yield partial(_begin, parts, dtype, beside, order)
 
 
-def run_of(piece: AnyPiece, dtype: np.dtype[Any], nbytes: int) -> Run | None:
-    """Blocks of at most so many bytes, of samples; None if no byte run has them."""
-    if isinstance(piece, Piece):
-        native, itemsize = dtype.newbyteorder("="), dtype.itemsize
-        return Run(piece, nbytes // itemsize * itemsize, lambda raw, _: to_native(raw.view(native), dtype))
-    if not isinstance(piece, FilledPiece) or not isinstance(piece.filler, PackedFiller) or piece.filler.stored.remote:
-        return None
-    packing = piece.filler.packing
-    stored, skipped = piece.filler.run(piece.start, piece.samples)
+def _begin(
+    parts: Sequence[_Part], dtype: np.dtype[Any], beside: CheckedBeside | None, order: int, slot: Any
+) -> Begun:  # fmt: skip
+    loading, filled = Loading(slot[: sum(part.nbytes for part in parts)]), 0
+    try:
+        for part in parts:
+            checked = Checked(beside, part.start, dtype) if beside else None
+            target = slot[filled : filled + part.nbytes]
+            loading.add(part.piece, part.first, np.array([[0, part.nbytes]]), target, order, checked)
+            filled += part.nbytes
+    except BaseException:
+        loading.get()
+        raise
+    return loading, lambda raw: to_native(raw.view(dtype.newbyteorder("=")), dtype)
 
-    def unpacked(raw: Any, first: int) -> Any:
+
+def is_packed(piece: AnyPiece) -> bool:
+    """Whether samples are packed in a file, and can be unpacked on a device."""
+    filler = piece.filler if isinstance(piece, FilledPiece) else None
+    return isinstance(filler, PackedFiller) and not filler.stored.remote
+
+
+def packed_loads(piece: FilledPiece, nbytes: int, order: int) -> Iterator[Callable[[Any], Begun]]:
+    """What begins to read each block of packed samples, which have at most so many bytes once they are unpacked, into
+    a buffer on the device."""
+    assert isinstance(piece.filler, PackedFiller)
+    samples, packing = piece.samples, piece.filler.packing
+    stored, skipped = piece.filler.run(piece.start, samples)
+    step = nbytes // (packing.group * packing.dtype.itemsize) * packing.group_bytes
+
+    def begin(first: int, slot: Any) -> Begun:
+        length = min(step, stored.nbytes - first)
         before = first // packing.group_bytes * packing.group - skipped  # samples of the piece before the block
-        return unpack(raw, packing.bits, packing.signed, packing.big)[max(-before, 0) : piece.samples - before]
+        inside = slice(max(-before, 0), samples - before)
+        loading = Loading(slot[:length])
+        loading.add(stored, first, np.array([[0, length]]), slot[:length], order)
+        return loading, lambda raw: unpack(raw, packing.bits, packing.signed, packing.big)[inside]
 
-    return Run(stored, nbytes // (packing.group * packing.dtype.itemsize) * packing.group_bytes, unpacked)
+    return (partial(begin, first) for first in range(0, stored.nbytes, step))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,15 @@ def library() -> Any:
 
 def workspace_bytes(algorithm: str, chunks: int, chunk_bytes: int) -> int | None:
     """Device memory that `decompress` needs besides its arguments; None if nvCOMP is missing or cannot decompress."""
-    if (loaded := library()) is None:
+    import cupy
+
+    return _workspace_bytes(library(), algorithm, chunks, chunk_bytes, int(cupy.cuda.runtime.getDevice()))
+
+
+@lru_cache(2**12)
+def _workspace_bytes(loaded: Any, algorithm: str, chunks: int, chunk_bytes: int, device: int) -> int | None:
+    """Asked once: chunks are counted up slab by slab for every batch, always to the same numbers."""
+    if loaded is None:
         return None
     nbytes = ctypes.c_size_t()
     size = getattr(loaded, f"nvcompBatched{algorithm}DecompressGetTempSize")

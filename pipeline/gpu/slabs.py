@@ -16,8 +16,6 @@ from pipeline.storage.formats.hdf5_filters import fletcher32, lz4_blocks, zstd_f
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import AnyPiece, BlockPiece
 
-ALIGNMENT = 8  # bytes; compressed chunks begin at multiples
-
 Heads = NDArray[np.uint8]  # first bytes of chunks, shape (chunks, bytes)
 Fits = NDArray[np.bool_]  # of each chunk
 
@@ -31,6 +29,8 @@ class Codec:
     algorithm
     head, tail
         Bytes before and after it.
+    alignment
+        Where it has to begin in memory: at multiples of so many bytes.
     fits
         (heads, bytes of the compressed chunks, of a decoded one) -> whether each head is as it has to be.
     """
@@ -38,6 +38,7 @@ class Codec:
     algorithm: str
     head: int = 0
     tail: int = 0
+    alignment: int = 1
     fits: Callable[[Heads, NDArray[np.int64], int], Fits] = lambda heads, sizes, chunk_bytes: np.ones(len(heads), bool)
 
 
@@ -60,7 +61,7 @@ def _one_block(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits
 CODECS: dict[Step, Codec] = {
     lz4: Codec("LZ4", 4, fits=_sized), lz4_blocks: Codec("LZ4", 16, fits=_one_block),
     zstd: Codec("Zstd"), zstd_frame: Codec("Zstd"),
-    Inflate(ZLIB): Codec("Deflate", 2, 4, _zlib), Inflate(GZIP): Codec("Gzip"),
+    Inflate(ZLIB): Codec("Deflate", 2, 4, 4, _zlib), Inflate(GZIP): Codec("Gzip"),
 }  # fmt: skip
 CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; looked at on the host
 CHECKSUM_BYTES = 4
@@ -116,7 +117,8 @@ class Plan:
     @property
     def stored(self) -> int:
         """Bytes of these, each aligned."""
-        return int((self.table[:, 2] + (ALIGNMENT - 1) & -ALIGNMENT).sum())
+        alignment = self.scheme.codec.alignment
+        return int((self.table[:, 2] + (alignment - 1) & -alignment).sum())
 
     @property
     def decoded(self) -> int:
@@ -191,5 +193,5 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any]) -> Plan | None:
     if unshuffled and (unshuffled not in SHUFFLED or chunk_bytes % unshuffled):
         return None
     scheme = Scheme(codec, unshuffled, codec.tail + tail, chunk_bytes, dtype, slab.fill)
-    too_small = table[:, 2] <= max(codec.head + scheme.tail, ALIGNMENT)
+    too_small = table[:, 2] <= max(codec.head + scheme.tail, codec.alignment)
     return None if (too_small & (table[:, 0] >= 0)).any() else Plan(piece, slab, scheme, table)

@@ -97,15 +97,20 @@ def _direct() -> bool:
     return not kvikio.defaults.is_compat_mode_preferred() and bool(kvikio.cufile_driver.get("is_gds_available"))
 
 
-_orders = count()  # of files as they are opened
+_orders = count()
+
+
+def next_order() -> int:
+    """Of what is read from now on: before all that gets a later one."""
+    return next(_orders)
 
 
 @contextmanager
-def opened(piece: Piece, beside: tuple[Checks, Piece] | None = None) -> Iterator[Reading]:
+def opened(piece: Piece, beside: tuple[Checks, Piece] | None = None, order: int | None = None) -> Iterator[Reading]:
     """A function that starts reads of a file, which is checked to be the planned one before and after.
 
     Checks beside it, which are possible through pinned memory only, have a piece of their own: the same one, unless
-    there is an error.
+    there is an error. Reads of a lower order go first; by default, those of files that were opened first.
     """
     with ExitStack() as stack:
         fd = stack.enter_context(open_planned(piece))
@@ -117,7 +122,7 @@ def opened(piece: Piece, beside: tuple[Checks, Piece] | None = None) -> Iterator
             file = stack.enter_context(kvikio.CuFile(f"/proc/self/fd/{fd}", "r"))
             yield lambda target, runs, checked=None: _Reads(file, target, runs)
             return
-        order = next(_orders)
+        order = next_order() if order is None else order
         again = -1 if beside is None else stack.enter_context(open_planned(beside[1]))
 
         def read(target: Any, runs: NDArray[np.int64], checked: NDArray[np.int64] | None = None) -> Any:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 import pipeline
 from pipeline.gpu.devices import find_devices
+from tests.cases.format_case import Case
 from tests.cases.format_files import CASES
 
 BINS = 64
@@ -55,6 +56,17 @@ def digest(found: dict[str, Any]) -> str:
     return hashlib.sha256(found["counts"].tobytes() + f"{words} {found['argmax']}".encode()).hexdigest()[:16]
 
 
+def row(case: Case) -> dict[str, Any]:
+    """Digests of a file in each place, and whether they are the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        item, array = case.write(Path(folder))
+        finite = array[np.isfinite(array)]
+        limits = float(finite.min()), float(finite.max()) + 1
+        found = {place: digest(asked(item, limits, array.nbytes, where)) for place, where in places().items()}
+        found["library"] = digest(expected(array, limits))
+    return {"identical": len(set(found.values())) == 1, "digests": found}
+
+
 def measure(every: int = 1) -> dict[str, Any]:
     """Digest of each format in each place, and of its library; `every`: one format out of so many."""
     rows, left_out = {}, {}
@@ -64,12 +76,6 @@ def measure(every: int = 1) -> dict[str, Any]:
             left_out[name] = missing
             print(f"{name}: left out, {', '.join(missing)} missing", flush=True)
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            item, array = case.write(Path(folder))
-            finite = array[np.isfinite(array)]
-            limits = float(finite.min()), float(finite.max()) + 1
-            found = {place: digest(asked(item, limits, array.nbytes, where)) for place, where in places().items()}
-            found["library"] = digest(expected(array, limits))
-        rows[name] = {"identical": len(set(found.values())) == 1, "digests": found}
-        print(name, rows[name]["identical"], found, flush=True)
+        rows[name] = row(case)
+        print(name, rows[name], flush=True)
     return {"formats": rows, "left out": left_out, "identical": all(row["identical"] for row in rows.values())}

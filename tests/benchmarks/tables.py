@@ -16,6 +16,7 @@ from typing import Any
 from tests.benchmarks import (
     arrays,
     error_tables,
+    format_rates,
     formats,
     matmul_tables,
     planted_errors,
@@ -190,6 +191,8 @@ def verified(machine: str = "H200") -> str:
 
 def stored(machine: str) -> str:
     """Rates of other formats beside raw samples, and whole commands beside other libraries'."""
+    for path in RESULTS.glob(f"format_rates_*{machine}.json"):
+        return format_rates.described(read(path.name))
     path = RESULTS / f"formats_{machine}.json"
     if not path.exists():
         return "Not measured yet."

@@ -90,7 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.requests.append((self.path, given, condition))
         content = self.server.files.get(path, self.server.files.get(unquote(path)))
         answer = self._answer(content, given, condition)
-        if fault := self.server.faults.get(path):
+        if fault := self.server.faults.get(path, self.server.faults.get(unquote(path))):
             fault(answer, before)
         self.send_response(answer.status)
         for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():

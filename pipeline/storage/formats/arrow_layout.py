@@ -9,7 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from pipeline.storage.pieces import Piece
 
@@ -17,7 +20,13 @@ END = b"ARROW1"
 MOST_METADATA = 2**26  # bytes
 MOST_BATCHES = 100_000
 RECORD_BATCH = 3  # of the union MessageHeader
+BYTE, OFFSET, PAIR = struct.Struct("<B"), struct.Struct("<I"), struct.Struct("<qq")
 BLOCK = struct.Struct("<qi4xq")  # offset of a message, bytes before its body, bytes of that
+
+# Buffers of columns by the number of their type in the union Type of Schema.fbs: Null; Int, FloatingPoint, Bool,
+# Decimal, Date, Time, Timestamp, Interval, FixedSizeBinary, Duration; Binary and Utf8, also Large.
+INT, FLOAT = 2, 3
+BUFFERS = {1: 0, **dict.fromkeys((INT, FLOAT, 6, 7, 8, 9, 10, 11, 15, 18), 2), **dict.fromkeys((4, 5, 19, 20), 3)}
 
 
 class Run(NamedTuple):
@@ -57,6 +66,17 @@ class Table:
         at = self._field(number)
         return None if at is None else Table(self.data, at + _number("<I", self.data, at))
 
+    def string(self, number: int) -> str:
+        """A string; empty if it is absent."""
+        return bytes(chain.from_iterable(self.structs(number, BYTE))).decode()
+
+    def tables(self, number: int) -> list[Table]:
+        """A vector of tables."""
+        at = self._field(number)
+        places = self.structs(number, OFFSET)
+        start = 0 if at is None else at + _number("<I", self.data, at) + 4
+        return [Table(self.data, start + 4 * place + offset) for place, (offset,) in enumerate(places)]
+
     def structs(self, number: int, layout: struct.Struct) -> list[tuple[int, ...]]:
         """A vector of structs."""
         at = self._field(number)
@@ -76,73 +96,87 @@ def _number(form: str, data: bytes, at: int) -> int:
     return value
 
 
-def place_of(schema: Any, index: int) -> tuple[int, int] | None:
-    """Numbers of nodes and buffers of the columns before one; None if that depends on what is in them."""
-    import pyarrow.types as types
+class Field(NamedTuple):
+    """A column: its dtype, or None if it has no numbers that are samples as they are; the number of its buffers, or
+    None if that depends on what is in it."""
 
-    buffers = 0
-    for field in list(schema)[:index]:
-        if types.is_null(field.type):
-            continue
-        if types.is_string(field.type) or types.is_binary(field.type) or types.is_large_string(field.type):
-            buffers += 3
-        elif types.is_primitive(field.type) or types.is_dictionary(field.type) or types.is_decimal(field.type):
-            buffers += 2
-        else:
-            return None
-    return index, buffers
+    name: str
+    dtype: np.dtype[Any] | None
+    buffers: int | None
 
 
-def runs(opened: Any, file: Piece, place: tuple[int, int], itemsize: int) -> Iterator[Run]:
-    """Where the values of a column of numbers lie, batch by batch.
+def _field_of(field: Table) -> Field:
+    kind, described, dtype = field.number(2, "<B"), field.table(3), None
+    if described is not None and kind == INT:
+        bits, signed = described.number(0, "<i"), described.number(1, "<B")
+        dtype = np.dtype(f"<{'i' if signed else 'u'}{bits // 8}") if bits in (8, 16, 32, 64) else None
+    elif described is not None and kind == FLOAT:
+        precision = described.number(0, "<h")
+        dtype = np.dtype(f"<f{2 << precision}") if precision in (0, 1, 2) else None
+    if field.table(4) is not None:  # numbers in a dictionary
+        return Field(field.string(0), None, 2)
+    return Field(field.string(0), dtype, BUFFERS.get(kind))
+
+
+class Layout:
+    """The footer of a file, which says what is where.
 
     Parameters
     ----------
     opened
-        The file as pyarrow has it open.
+        The file, open to read bytes.
     file
         The whole file.
-    place
-        As of `place_of`.
-    itemsize
 
     Raises
     ------
     ValueError
-        If it is not laid out as it has to be.
+        If it is not laid out as it has to be, there or where it is read later.
     """
-    node, buffer = place
 
-    def read(start: int, nbytes: int) -> bytes:
-        if start < 0 or not 0 <= nbytes <= min(MOST_METADATA, file.nbytes - start):
+    def __init__(self, opened: Any, file: Piece) -> None:
+        self._opened, self._file = opened, file
+        size, end = struct.unpack("<i6s", self._read(file.nbytes - 10, 10))
+        if end != END:
+            raise ValueError("no footer")
+        footer = Table.root(self._read(file.nbytes - 10 - size, size))
+        schema, self._blocks = footer.table(1), footer.structs(3, BLOCK)
+        if schema is None or schema.number(0, "<h") or len(self._blocks) > MOST_BATCHES:
+            raise ValueError(f"big endian values or {len(self._blocks)} record batches")
+        self.fields = [_field_of(field) for field in schema.tables(1)]
+
+    def _read(self, start: int, nbytes: int) -> bytes:
+        if start < 0 or not 0 <= nbytes <= min(MOST_METADATA, self._file.nbytes - start):
             raise ValueError(f"metadata of {nbytes} bytes at byte {start}")
-        opened.seek(start)
-        data: bytes = opened.read(nbytes)
+        self._opened.seek(start)
+        data: bytes = self._opened.read(nbytes)
         return data
 
-    size, end = struct.unpack("<i6s", read(file.nbytes - 10, 10))
-    if end != END:
-        raise ValueError("no footer")
-    footer = Table.root(read(file.nbytes - 10 - size, size))
-    schema, blocks = footer.table(1), footer.structs(3, BLOCK)
-    if schema is None or schema.number(0, "<h") or len(blocks) > MOST_BATCHES:
-        raise ValueError(f"big endian values or {len(blocks)} record batches")
-    for at, before, nbytes in blocks:
-        message = read(at, before)
-        if message[:4] != b"\xff" * 4:
-            raise ValueError("messages of an old version")
-        header = Table.root(message[8:])
-        batch = header.table(2)
-        if header.number(1, "<B") != RECORD_BATCH or batch is None:
-            raise ValueError("another message where a record batch should be")
-        rows, nulls = batch.structs(1, struct.Struct("<qq"))[node]
-        first, length = batch.structs(2, struct.Struct("<qq"))[buffer + 1]
-        if batch.table(3) is not None:
-            yield Run(rows, nulls, None)
-            continue
-        first += at + before
-        if rows < 0 or length < rows * itemsize or not at + before <= first <= at + before + nbytes - length:
-            raise ValueError(f"{length} bytes at byte {first} for {rows} values")
-        if first + length > file.nbytes:
-            raise ValueError(f"values beyond its end, at byte {first}")
-        yield Run(rows, nulls, first)
+    def runs(self, column: int) -> Iterator[Run]:
+        """Where the values of a column of numbers lie, batch by batch."""
+        dtype, before_it = self.fields[column].dtype, [field.buffers for field in self.fields[:column]]
+        if dtype is None or None in before_it:
+            raise ValueError("buffers that only what is in them can tell")
+        buffer = sum(number or 0 for number in before_it) + 1
+        for at, before, nbytes in self._blocks:
+            message = self._read(at, before)
+            if message[:4] != b"\xff" * 4:
+                raise ValueError("messages of an old version")
+            header = Table.root(message[8:])
+            batch = header.table(2)
+            if header.number(1, "<B") != RECORD_BATCH or batch is None:
+                raise ValueError("another message where a record batch should be")
+            rows, nulls = batch.structs(1, PAIR)[column]
+            first, length = batch.structs(2, PAIR)[buffer]
+            if rows != batch.number(0, "<q"):
+                raise ValueError("batches of other lengths than their columns")
+            if batch.table(3) is not None:
+                yield Run(rows, nulls, None)
+                continue
+            first += at + before
+            needed = rows * dtype.itemsize
+            if rows < 0 or length < needed or not at + before <= first <= at + before + nbytes - length:
+                raise ValueError(f"{length} bytes at byte {first} for {rows} values")
+            if first + length > self._file.nbytes:
+                raise ValueError(f"values beyond its end, at byte {first}")
+            yield Run(rows, nulls, first)

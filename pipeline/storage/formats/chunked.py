@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.formats.codecs import Decoder
-from pipeline.storage.formats.slabs import Decode, Grid, Index, Place, Slab, Stored, put
+from pipeline.storage.formats.places import Index, Places, Stored
+from pipeline.storage.formats.slabs import Decode, Grid, put, slab_of
 from pipeline.storage.pieces import Block
 from pipeline.storage.planned_file import stored_bytes
 
@@ -38,12 +40,13 @@ class PickedSlab:
     def read(self) -> NDArray[Any]:
         """The elements in C order."""
         out = np.full(tuple(map(len, self.ranges)), np.frombuffer(self.fill, self.grid.dtype)[0], self.grid.dtype)
-        hit = zip(self.grid.hit(self.ranges), self.stored.pieces(), strict=True)
+        hit = zip(product(*self.grid.hit(self.ranges)), self.stored.pieces(), strict=True)
         present = [(index, piece) for index, piece in hit if piece is not None]
         arriving = stored_bytes(piece for _, piece in present)
         for (index, piece), stored in zip(present, arriving, strict=True):
             target, source = self._inside(index)
-            put(stored, piece, self.decode, self.grid.stored(index), source, out[target])
+            view = out[target] if target else out  # without axes, a scalar would be a copy
+            put(stored, piece, self.decode, self.grid.stored(index), source, view)
         return out.reshape(-1)
 
     def _inside(self, index: Index) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -72,7 +75,7 @@ class Chunked:
     block: Callable[[tuple[range, ...]], Block]
 
 
-def chunked(grid: Grid, place: Place, decode: Decode | None, fill: bytes) -> Chunked | None:
+def chunked(grid: Grid, places: Places, decode: Decode | None, fill: bytes) -> Chunked | None:
     """The same array as that of `pieces_of`; None if its chunks are byte runs, of which any part can be read."""
     if decode is None and grid.in_order:
         return None
@@ -81,7 +84,7 @@ def chunked(grid: Grid, place: Place, decode: Decode | None, fill: bytes) -> Chu
     def block(ranges: tuple[range, ...]) -> Block:
         if all(one.step == 1 or len(one) == 1 for one in ranges):
             region = tuple((one.start, one[-1] + 1) for one in ranges)
-            return Slab(region, grid, Stored.of(map(place, grid.chunks_of(region))), make, fill)
-        return PickedSlab(ranges, grid, Stored.of(map(place, grid.hit(ranges))), make, fill)
+            return slab_of(region, grid, places, make, fill)
+        return PickedSlab(ranges, grid, places.at(grid.hit(ranges)), make, fill)
 
     return Chunked(grid, block)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from pipeline.storage.formats.hdf5_filters import (
     check_declared,
     own_steps,
 )
-from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, Index, block_piece, pieces_of
+from pipeline.storage.formats.places import Places
+from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, block_piece, pieces_of
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.planned_file import file_for_library, stored_bytes
@@ -94,15 +96,17 @@ def _member(name: str, data: Any) -> Member:
     shape = () if data.shape is None else tuple(data.shape)
     given = Member(name, None, shape, data.chunks, ", ".join(words), data.id.get_storage_size())
     dtype, problem = _dtype(data), ""
+    filters = _filters(data)
+    own = dtype is not None and own_steps(filters, data.dtype.itemsize) is not None
     if data.shape is None:
         problem = "expected an array, got an empty data set without a shape"
     elif data.is_virtual or plist.get_external_count():
         problem = "expected an array within the file, got one that lies in other files; name those files"
     elif dtype is None:
         problem = "expected numbers that NumPy has a dtype for, got others; convert them"
-    elif missing := [code for code in codes if code not in available()]:
+    elif not own and (missing := [code for code in codes if code not in available()]):
         problem = f"expected filters that h5py and hdf5plugin have, got {missing}; {_advice(missing)}"
-    elif DEFLATE in codes[:-1] and own_steps(_filters(data), data.dtype.itemsize) is None:
+    elif DEFLATE in codes[:-1] and not own:
         problem = f"expected deflate as the last filter, got {given.compression}; write it with other filters"
     return Member(name, dtype, shape, given.chunks, given.compression, given.stored, problem)
 
@@ -195,19 +199,20 @@ def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
 
 def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple[Iterable[AnyPiece], Chunked | None]:
     """All samples, and what reads any of them from the chunks that have them."""
-    filters, table = _filters(data), _table(file, data, grid)
+    filters, (places, masks) = _filters(data), _table(file, data, grid)
     steps = own_steps(filters, grid.dtype.itemsize)
-    if any(nbytes != grid.chunk_bytes for nbytes in (piece.nbytes for piece, _ in table.values()) if not filters):
+    if not filters and places.other(grid.chunk_bytes):
         raise ValueError(f"chunks that do not have {grid.chunk_bytes} bytes")
-    if data.chunks is not None and steps is not None and not any(mask for _, mask in table.values()):
+    if data.chunks is not None and steps is not None and not masks.any():
         fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
         decode = Decoder(steps, grid.dtype) if steps else None
-        places = {index: piece for index, (piece, _) in table.items()}
-        return pieces_of(name, grid, places.get, decode, fill), chunked(grid, places.get, decode, fill)
+        return pieces_of(name, grid, places, decode, fill), chunked(grid, places, decode, fill)
+    if missing := [filter_.code for filter_ in filters if filter_.code not in available()]:
+        raise ValueError(f"chunks without some of its filters, and filters {missing} that HDF5 does not have here")
 
     def block(ranges: tuple[range, ...]) -> _Region:
-        hit = (table[index] for index in grid.hit(ranges) if index in table)
-        chunks = tuple((piece, outer) for piece, mask in hit if (outer := _outer(filters, mask)))
+        hit = ((places.piece(index), int(masks[index])) for index in product(*grid.hit(ranges)))
+        chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(filters, mask)))
         return _Region(file, member, ranges, grid.dtype, chunks, grid.chunk_bytes)
 
     slabs = ((region, tuple(range(*bounds) for bounds in region)) for region in grid.slabs())
@@ -226,19 +231,21 @@ def _outer(filters: list[Filter], mask: int) -> Filter | None:
     return applied[-1] if applied else None
 
 
-def _table(file: Piece, data: Any, grid: Grid) -> dict[Index, tuple[Piece, int]]:
-    """Stored bytes and filter mask of each chunk that is not missing."""
-    table: dict[Index, tuple[Piece, int]] = {}
+def _table(file: Piece, data: Any, grid: Grid) -> tuple[Places, NDArray[np.int64]]:
+    """Where chunks are stored that are not missing, and their filter masks."""
+    places, masks = Places(grid.counts), np.zeros(grid.counts, np.int64)
+    number = places.add(file)
 
     def add(chunk: Any) -> None:
         index = tuple(at // length for at, length in zip(chunk.chunk_offset, grid.chunks, strict=True))
         if chunk.byte_offset + chunk.size > file.nbytes:
             raise ValueError(f"a chunk beyond its end, at byte {chunk.byte_offset}")
-        table[index] = file.cut(chunk.byte_offset, chunk.size), chunk.filter_mask
+        places.table[index] = number, chunk.byte_offset, chunk.size
+        masks[index] = chunk.filter_mask
 
     if data.chunks is not None and 0 not in grid.shape:
         data.id.chunk_iter(add)
-    return table
+    return places, masks
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ crosses. Chunks that are themselves such runs, and whose bytes are samples, are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,19 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.storage.formats.codecs import Decoder
-from pipeline.storage.identity import Identity
+from pipeline.storage.formats.decode_many import CHUNK, many_of
+from pipeline.storage.formats.places import MISSING, Index, Places, Stored
 from pipeline.storage.pieces import AnyPiece, Block, BlockPiece, Piece
 from pipeline.storage.planned_file import stored_bytes
-from pipeline.storage.remote.address import ObjectIdentity
 from workflows.regions import Bounds, sizes
 
 SLAB_BYTES = 2**27  # of a slab at most, unless one chunk has more; a thread holds one
+SCRATCH_BYTES = 2**20  # of decoded chunks that are then put in their places
 LEAST_BYTES = 2**22  # of a slab at least, if rows of chunks are smaller
 
-Index = tuple[int, ...]
 # Stored bytes, shape of the chunk -> its samples in that shape. Runs on a worker, so it must be picklable.
 Decode = Callable[[memoryview, tuple[int, ...]], NDArray[Any]]
-Place = Callable[[Index], "Piece | None"]  # stored bytes of a chunk; None if it is missing
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,19 @@ class Grid:
             for axis, chunk in enumerate(self.chunks)
         )
 
+    def crossed(self, region: Bounds) -> list[range]:
+        """Indices, along each axis, of the chunks that a region crosses."""
+        return [
+            range(start // chunk, -(-stop // chunk)) for (start, stop), chunk in zip(region, self.chunks, strict=True)
+        ]
+
     def chunks_of(self, region: Bounds) -> Iterator[Index]:
         """Indices of the chunks that a region crosses."""
-        return product(*(range(a // c, -(-b // c)) for (a, b), c in zip(region, self.chunks, strict=True)))
+        return product(*self.crossed(region))
 
-    def hit(self, ranges: Sequence[range]) -> Iterator[Index]:
-        """Indices of the chunks that have some of the elements at these indices."""
-        return product(*(_hit(one, chunk) for one, chunk in zip(ranges, self.chunks, strict=True)))
+    def hit(self, ranges: Sequence[range]) -> list[Sequence[int]]:
+        """Indices, along each axis, of the chunks that have some of the elements at these indices."""
+        return [_hit(one, chunk) for one, chunk in zip(ranges, self.chunks, strict=True)]
 
     def slabs(self, most: int = SLAB_BYTES, least: int = LEAST_BYTES) -> Iterator[Bounds]:
         """Regions in C order that cover the array; each is a run of samples in C order."""
@@ -108,45 +113,6 @@ class Grid:
         if row > most and axis < len(self.shape) - 1:
             return math.inf
         return math.prod(self.chunks[:axis]) * math.ceil(self.chunks[axis] / max(most // row, 1))
-
-
-@dataclass(frozen=True)
-class Stored:
-    """Where chunks are stored; compact, since a slab may cross thousands of them and is pickled.
-
-    Attributes
-    ----------
-    files
-        All of them, whole.
-    places
-        Of each chunk the number of its file, offset and bytes there, as int64; -1 for the file of a missing one.
-    """
-
-    files: tuple[Piece, ...]
-    places: bytes
-
-    @staticmethod
-    def of(pieces: Iterable[Piece | None]) -> Stored:
-        """Of some chunks, in order."""
-        files: dict[tuple[str, Identity | ObjectIdentity | None], int] = {}
-        places = [
-            (-1, 0, 0)
-            if piece is None
-            else (files.setdefault((piece.path, piece.identity), len(files)), piece.offset, piece.nbytes)
-            for piece in pieces
-        ]
-        whole = tuple(Piece(path, 0, identity.size if identity else 0, identity) for path, identity in files)
-        return Stored(whole, np.array(places, np.int64).tobytes())
-
-    @property
-    def table(self) -> NDArray[np.int64]:
-        """The places, shape (chunks, 3)."""
-        return np.frombuffer(self.places, np.int64).reshape(-1, 3)
-
-    def pieces(self) -> Iterator[Piece | None]:
-        """Stored bytes of each chunk; None for a missing one."""
-        for number, offset, nbytes in self.table.tolist():
-            yield None if number < 0 else self.files[number].cut(offset, nbytes)
 
 
 def _hit(one: range, chunk: int) -> Sequence[int]:
@@ -180,15 +146,60 @@ class Slab:
     def read(self) -> NDArray[Any]:
         """Samples of the region."""
         out = np.empty(sizes(self.region), self.grid.dtype)
-        crossed = list(zip(self.grid.chunks_of(self.region), self.stored.pieces(), strict=True))
-        present = [(index, piece) for index, piece in crossed if piece is not None]
-        if len(present) < len(crossed):
+        there = self.stored.table[:, 0] >= 0
+        if not there.all():
             out[...] = np.frombuffer(self.fill, self.grid.dtype)[0]
-        arriving = stored_bytes(piece for _, piece in present)
-        for (index, piece), stored in zip(present, arriving, strict=True):
+        there[self._decoded_together(out, np.flatnonzero(there))] = False
+        if not there.any():
+            return out.reshape(-1)
+        crossed = zip(self.grid.chunks_of(self.region), self.stored.pieces(), there, strict=True)
+        left = [(index, piece) for index, piece, is_left in crossed if is_left and piece]
+        arriving = stored_bytes(piece for _, piece in left)
+        for (index, piece), stored in zip(left, arriving, strict=True):
             target, source = self._inside(index)
-            put(stored, piece, self.decode, self.grid.stored(index), source, out[target])
+            view = out[target] if target else out  # without axes, a scalar would be a copy
+            put(stored, piece, self.decode, self.grid.stored(index), source, view)
         return out.reshape(-1)
+
+    def _decoded_together(self, out: NDArray[Any], present: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Decode chunks many at a time, if that is possible; returns the numbers of those that were."""
+        grid, decode = self.grid, self.decode
+        many = many_of(decode.steps) if isinstance(decode, Decoder) and grid.cut is None else None
+        if many is None or len(present) < 2 or any(file.remote for file in self.stored.files):
+            return present[:0]
+        assert isinstance(decode, Decoder)
+        nbytes, flat, done = grid.chunk_bytes, out.reshape(-1).view(np.uint8), []
+        places = self._places() if decode.order is None and grid.in_order else np.full(len(self.stored.table), -1)
+        shaped, indices = replace(decode, steps=()), np.array(list(self.grid.chunks_of(self.region)))
+        if nbytes > SCRATCH_BYTES:  # a call for each of them costs nothing
+            present = present[places[present] >= 0]
+        for rows, stored, begins in self.stored.read(present) if len(present) else ():
+            chunks = np.empty(len(rows), CHUNK)
+            chunks["first"], chunks["nbytes"], chunks["place"] = begins, self.stored.table[rows, 2], places[rows]
+            whole = chunks["place"] >= 0
+            done.append(np.delete(rows[whole], many(stored, chunks[whole], flat, nbytes)))
+            step = max(SCRATCH_BYTES // nbytes, 1)
+            for first in range(0, int((~whole).sum()), step):
+                some, numbers = chunks[~whole][first : first + step], rows[~whole][first : first + step]
+                some["place"] = nbytes * np.arange(len(some))
+                scratch = np.empty(nbytes * len(some), np.uint8)
+                good = np.delete(np.arange(len(some)), many(stored, some, scratch, nbytes))
+                for number, place in zip(numbers[good], some["place"][good].tolist(), strict=True):
+                    target, source = self._inside(tuple(indices[number].tolist()))
+                    out[target] = shaped(scratch[place : place + nbytes].data, grid.chunks)[source]
+                done.append(numbers[good])
+        return np.concatenate([present[:0], *done])
+
+    def _places(self) -> NDArray[np.int64]:
+        """First byte of each chunk in the region, if chunks are runs of samples; -1 of those that are not all in it."""
+        grid, region = self.grid, self.region
+        cut = max((axis for axis, count in enumerate(grid.counts) if count > 1), default=0)
+        (start, stop), chunk = region[cut], grid.chunks[cut]
+        row = math.prod(sizes(region[cut + 1 :])) * grid.dtype.itemsize
+        firsts = np.arange(start // chunk, -(-stop // chunk)) * chunk
+        outer = np.arange(math.prod(sizes(region[:cut])))[:, None] * (stop - start)
+        inside = (firsts >= start) & (firsts + chunk <= stop) & (row * chunk == grid.chunk_bytes)
+        return np.where(inside, (outer + firsts - start) * row, -1).reshape(-1)
 
     def _inside(self, index: Index) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where a chunk's part of the region lies: in the region, and in the chunk."""
@@ -213,7 +224,7 @@ def put(
         raise ValueError(f"{reason} (at {piece.where()})") from error
 
 
-def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: bytes) -> Iterator[AnyPiece]:
+def pieces_of(name: str, grid: Grid, places: Places, decode: Decode | None, fill: bytes) -> Iterator[AnyPiece]:
     """The samples of an array in C order.
 
     Parameters
@@ -221,30 +232,35 @@ def pieces_of(name: str, grid: Grid, place: Place, decode: Decode | None, fill: 
     name
         For messages.
     grid
-    place
-        Where a chunk is stored.
+    places
+        Where its chunks are stored.
     decode
         None if the stored bytes are the samples in C order.
     fill
         The value of missing chunks, as bytes of one sample.
     """
     if decode is None and grid.in_order:
-        yield from _runs(name, grid, place, fill)
+        yield from _runs(name, grid, places, fill)
         return
     make = decode or Decoder((), grid.dtype)
     for region in grid.slabs(max(SLAB_BYTES, grid.chunk_bytes)):  # a chunk is decoded whole in any case
-        stored = Stored.of(map(place, grid.chunks_of(region)))
-        yield block_piece(name, region, grid.dtype, Slab(region, grid, stored, make, fill))
+        yield block_piece(name, region, grid.dtype, slab_of(region, grid, places, make, fill))
 
 
-def _runs(name: str, grid: Grid, place: Place, fill: bytes) -> Iterator[AnyPiece]:
+def slab_of(region: Bounds, grid: Grid, places: Places, decode: Decode, fill: bytes) -> Slab:
+    """A slab of the array."""
+    stored = places.within([slice(along.start, along.stop) for along in grid.crossed(region)])
+    return Slab(region, grid, stored, decode, fill)
+
+
+def _runs(name: str, grid: Grid, places: Places, fill: bytes) -> Iterator[AnyPiece]:
     for index in product(*map(range, grid.counts)):
         region = tuple(
             (at * chunk, min((at + 1) * chunk, length))
             for at, chunk, length in zip(index, grid.chunks, grid.shape, strict=True)
         )
-        if (stored := place(index)) is None:
-            missing = Slab(region, grid, Stored.of([None]), Decoder((), grid.dtype), fill)
+        if (stored := places.piece(index)) is None:
+            missing = Slab(region, grid, MISSING, Decoder((), grid.dtype), fill)
             yield block_piece(name, region, grid.dtype, missing)
         else:
             yield stored.cut(0, math.prod(sizes(region)) * grid.dtype.itemsize)

@@ -75,7 +75,7 @@ LATE = [
     _late("hdf5", _begins(*HDF5), (".h5", ".hdf5", ".he5", ".nc", ".mat")),
     _late("zarr", _is_zarr, (".zarr",)),
     _late("parquet", _begins(b"PAR1"), (".parquet", ".pq")),
-    _late("arrow", _begins(b"ARROW1\0\0"), (".arrow", ".feather")),
+    _late("arrow", _begins(b"ARROW1\0\0"), (".arrow", ".arrows", ".feather")),
     _late("tiff", _begins(*TIFF), (".tif", ".tiff")),
     _late("wav", _is_wav, (".wav",), members=False),
     _late("flac", _begins(b"fLaC"), (".flac",), members=False),

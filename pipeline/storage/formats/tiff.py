@@ -17,7 +17,8 @@ from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.chunked import chunked
 from pipeline.storage.formats.codecs import ZLIB, Decoder, Inflate
 from pipeline.storage.formats.common import check_grid, choose, library, readable
-from pipeline.storage.formats.slabs import Decode, Grid, Index, pieces_of
+from pipeline.storage.formats.places import Places
+from pipeline.storage.formats.slabs import Decode, Grid, pieces_of
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import file_for_library
@@ -144,10 +145,9 @@ def _source(path: str, file: Piece, member: Member, pages: Sequence[Any]) -> Sou
     column = len(shape) - (1 if pages[0].samplesperpixel == 1 else 2)
     grid = Grid(shape, chunks, dtype, None if pages[0].is_tiled else column - 1)
     check_grid(path, grid)
-    stored = dict(_chunks(file, pages, grid))
     plain = Decoder(() if member.compression == "" else (Inflate(ZLIB),), dtype)
     decode = _Differences(plain, column) if pages[0].predictor == HORIZONTAL else plain
-    how = grid, stored.get, decode, bytes(dtype.itemsize)
+    how = grid, _places(file, pages, grid), decode, bytes(dtype.itemsize)
     return PieceSource(path, dtype, shape, tuple(pieces_of(path, *how)), (file,), chunked=chunked(*how))
 
 
@@ -163,8 +163,10 @@ def _run(page: Any) -> tuple[int, int] | None:
     return page.dataoffsets[0], at - page.dataoffsets[0]
 
 
-def _chunks(file: Piece, pages: Sequence[Any], grid: Grid) -> Iterator[tuple[Index, Piece]]:
-    """Stored bytes of strips or tiles; those of size 0 are missing, and are 0 throughout."""
+def _places(file: Piece, pages: Sequence[Any], grid: Grid) -> Places:
+    """Where strips or tiles are stored; those of size 0 are missing, and are 0 throughout."""
+    places = Places(grid.counts)
+    of_file = places.add(file)
     counts = grid.counts[1:] if len(pages) > 1 else grid.counts
     for number, page in enumerate(pages):
         if len(page.dataoffsets) != math.prod(counts) or len(page.databytecounts) != math.prod(counts):
@@ -175,4 +177,6 @@ def _chunks(file: Piece, pages: Sequence[Any], grid: Grid) -> Iterator[tuple[Ind
             if offset + count > file.nbytes:
                 raise UsageError(f"{file.path}: expected strips within {file.nbytes} bytes, got one at {offset} of "
                                  f"{count} bytes; is the file complete?")  # fmt: skip
-            yield (number, *place) if len(pages) > 1 else place, file.cut(offset, count)
+            index = (number, *place) if len(pages) > 1 else place
+            places.table[index] = of_file, offset, count
+    return places

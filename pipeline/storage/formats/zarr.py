@@ -15,9 +15,10 @@ from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.chunked import chunked
 from pipeline.storage.formats.common import check_grid, choose, library, readable
-from pipeline.storage.formats.slabs import Grid, Index, pieces_of
+from pipeline.storage.formats.places import Places
+from pipeline.storage.formats.slabs import Grid, pieces_of
 from pipeline.storage.formats.zarr_metadata import Array, parse
-from pipeline.storage.formats.zarr_shards import entries
+from pipeline.storage.formats.zarr_shards import put_entries
 from pipeline.storage.formats.zarr_store import Store, store_at
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
@@ -83,25 +84,23 @@ def _source(name: str, store: Store, member: str, array: Array) -> Source:
     check_grid(name, grid, math.prod(Grid(array.shape, array.outer, array.dtype).counts))
     files = [store.metadata(member)]
     absent = []
-    stored: dict[Index, Piece] = {}
+    places = Places(grid.counts)
     indices = list(product(*map(range, Grid(array.shape, array.outer, array.dtype).counts)))
     for index, file in zip(indices, store.files(member, map(array.key, indices)), strict=True):
         if isinstance(file, str):
             absent.append(file)
             continue
         files.append(file)
+        number = places.add(file)
         if array.shard is None:
-            stored[index] = file
+            places.table[index] = number, 0, file.nbytes
         else:
-            first = tuple(
-                at * outer // inner for at, outer, inner in zip(index, array.outer, array.chunks, strict=True)
-            )
-            stored.update(entries(file, array, first))
-    if array.decode is None and (wrong := next((p for p in stored.values() if p.nbytes != grid.chunk_bytes), None)):
+            put_entries(places, number, array, index)
+    if array.decode is None and (wrong := places.other(grid.chunk_bytes)):
         raise UsageError(f"{wrong.path}: expected a chunk of {grid.chunk_bytes} bytes, got {wrong.nbytes}; is the "
                          "store complete?")  # fmt: skip
-    parts = tuple(pieces_of(name, grid, stored.get, array.decode, array.fill))
+    parts = tuple(pieces_of(name, grid, places, array.decode, array.fill))
     if len(parts) == 1 and isinstance(only := parts[0], Piece) and only.identity is not None:
         return Files((SourceFile(only.path, only.offset, only.nbytes, only.identity, array.shape),), array.dtype)
-    views = chunked(grid, stored.get, array.decode, array.fill)
+    views = chunked(grid, places, array.decode, array.fill)
     return PieceSource(name, array.dtype, array.shape, parts, tuple(files), tuple(absent), views)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, blosc, crc32c, lz4, zstd
-from pipeline.storage.formats.slabs import Index
+from pipeline.storage.formats.places import Index
 from pipeline.storage.protocol import component_of
 
 MOST_JSON = 2**24  # bytes of metadata

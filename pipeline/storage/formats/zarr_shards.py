@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 
 from pipeline.errors import UsageError
 from pipeline.storage.formats.codecs import crc32c
-from pipeline.storage.formats.slabs import Index
+from pipeline.storage.formats.places import Index, Places
 from pipeline.storage.formats.zarr_metadata import Array
-from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import stored_bytes
 
 MISSING = 2**64 - 1
 
 
-def entries(file: Piece, array: Array, first: Index) -> dict[Index, Piece]:
-    """Chunks of a shard that are stored.
+def put_entries(places: Places, number: int, array: Array, index: Index) -> None:
+    """Say where the chunks of a shard are stored.
 
     Parameters
     ----------
-    file
-        The shard.
+    places
+    number
+        Of the shard among their files.
     array
-    first
-        Index of its first chunk in the array.
+    index
+        Of the shard.
 
     Raises
     ------
@@ -34,24 +33,24 @@ def entries(file: Piece, array: Array, first: Index) -> dict[Index, Piece]:
         If the index is damaged or names bytes that the file does not have.
     """
     assert array.shard is not None
+    file = places.files[number]
     counts = [outer // inner for outer, inner in zip(array.outer, array.chunks, strict=True)]
     nbytes = 16 * math.prod(counts) + 4 * array.shard.checked
     if nbytes > file.nbytes:
         raise UsageError(
             f"{file.path}: expected an index of {nbytes} bytes, got a file of {file.nbytes}; is it complete?"
         )
-    (index,) = stored_bytes((file.cut(file.nbytes - nbytes if array.shard.at_end else 0, nbytes),))
+    (stored,) = stored_bytes((file.cut(file.nbytes - nbytes if array.shard.at_end else 0, nbytes),))
     try:
-        table = np.frombuffer(crc32c(index, 0) if array.shard.checked else index, "<u8").reshape(*counts, 2)
+        table = np.frombuffer(crc32c(stored, 0) if array.shard.checked else stored, "<u8").reshape(*counts, 2)
     except ValueError as error:
         raise UsageError(f"{file.path}: expected the index of a shard, got {error}; is it complete?") from None
-    stored = {}
-    for place in product(*map(range, counts)):
-        start, length = map(int, table[place])
-        if start == MISSING and length == MISSING:
-            continue
-        if start + length > file.nbytes:
-            raise UsageError(f"{file.path}: expected a chunk within {file.nbytes} bytes, got one of {length} at "
-                             f"{start}; is it complete?")  # fmt: skip
-        stored[tuple(map(sum, zip(first, place, strict=True)))] = file.cut(start, length)
-    return stored
+    inside = tuple(slice(at * count, (at + 1) * count) for at, count in zip(index, counts, strict=True))
+    target = places.table[inside]
+    starts, lengths = np.moveaxis(table[tuple(map(slice, target.shape[:-1]))], -1, 0)
+    there = (starts != MISSING) | (lengths != MISSING)
+    if (beyond := there & ((lengths > file.nbytes) | (starts > file.nbytes - np.minimum(lengths, file.nbytes)))).any():
+        place = tuple(np.argwhere(beyond)[0])
+        raise UsageError(f"{file.path}: expected a chunk within {file.nbytes} bytes, got one of {lengths[place]} at "
+                         f"{starts[place]}; is it complete?")  # fmt: skip
+    target[there] = np.stack([np.full_like(starts, number), starts, lengths], -1)[there].astype(np.int64)

@@ -206,13 +206,17 @@ def test_blocks_that_are_miscounted_are_seen(paths: list[str], monkeypatch: pyte
 def test_a_block_in_place_of_another_is_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The device gets it twice, and so would the checks, which count as many samples."""
 
-    def places(*given: int) -> Any:
-        plain = range(*given)
-        return [0, 0, *plain[2:]] if len(given) == 3 and len(plain) > 2 else plain
+    real: Any = loads.partial
+    blocks_: list[Any] = []
 
-    monkeypatch.setattr(loads, "range", places, raising=False)
-    with pytest.raises(PipelineError, match=r"expected to check from sample 1007 on, got 7"):
+    def first_again(begin: Any, parts: Any, *more: Any) -> Any:
+        blocks_.append(parts)
+        return real(begin, blocks_[0] if len(blocks_) == 2 else parts, *more)
+
+    monkeypatch.setattr(loads, "partial", first_again)
+    with pytest.raises(PipelineError, match=r"expected to check from sample [1-9]\d* on, got \d+; report this"):
         compute_chunk(pass_of("full"), chunk_of(paths, "full"))
+    assert len(blocks_) > 1
 
 
 def test_a_file_in_place_of_another_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +224,8 @@ def test_a_file_in_place_of_another_is_seen(tmp_path: Path, monkeypatch: pytest.
     names = [str(tmp_path / f"{number}.bin") for number in range(2)]
     for name, part in zip(names, np.split(SAMPLES, 2), strict=True):
         part.tofile(name)
-    pass_, chunk, real = pass_of("full"), chunk_of(names, "full"), blocks.run_of
-    monkeypatch.setattr(blocks, "run_of", lambda piece, *more: real(chunk.pieces[0], *more))
+    pass_, chunk, real = pass_of("full"), chunk_of(names, "full"), blocks.loads_of
+    monkeypatch.setattr(blocks, "loads_of", lambda pieces, *more: real([chunk.pieces[0] for _ in pieces], *more))
     result = compute_chunk(pass_, chunk)
     with pytest.raises(VerificationError, match="a number is wrong"):
         compared(pass_, chunk, result)

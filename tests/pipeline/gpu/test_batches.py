@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import nvcomp, slabs, transfer
+from pipeline.gpu import loads, nvcomp, slabs, transfer
 from pipeline.gpu.batches import Batch, batches
 from pipeline.gpu.blocks import device_blocks
 from pipeline.storage.chunks import plan
@@ -78,6 +78,7 @@ def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeyp
     if not library:
         return
     library.workspace = 10**6
+    nvcomp._workspace_bytes.cache_clear()
     for_two = 10**6 + sum(plan.decoded for plan in plans[:2] if plan)
     assert made_of(written.item, spare=for_two)[0] == 2
     assert made_of(written.item, spare=for_two - 1)[0] == 1
@@ -150,15 +151,27 @@ def test_files_of_a_batch_are_not_all_open_at_once(
     counts = [0, 0]  # open, at most
 
     @contextmanager
-    def opened(piece: Piece) -> Iterator[Any]:
-        with transfer.opened(piece) as reading:
+    def opened(*given: Any) -> Iterator[Any]:
+        with transfer.opened(*given) as reading:
             counts[0] += 1
             counts[1] = max(counts)
             yield reading
             counts[0] -= 1
 
-    monkeypatch.setattr(of_slabs, "opened", opened)
-    monkeypatch.setattr(of_slabs, "MOST_FILES", most)
+    monkeypatch.setattr(loads, "opened", opened)
+    monkeypatch.setattr(loads, "MOST_FILES", most)
     got, _ = samples_of(written.item, 0, written.array.size)
     np.testing.assert_array_equal(got, written.array.reshape(-1))
     assert counts == [0, most]
+
+
+def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path, library: Any) -> None:
+    """A shard takes a few reads, not one for each of its chunks."""
+    written = CASES["zarr 3, sharded"].written(tmp_path)
+    source = open_source((written.item,))
+    (batch,) = batches(source.pieces(), source.dtype, BLOCK)
+    assert isinstance(batch, Batch) and len(batch.present) > 2 * len(batch.files)
+    counts = np.bincount(batch.places[:, 0])
+    for number, (file, end) in enumerate(zip(batch.files, np.cumsum(counts).tolist(), strict=True)):
+        runs = batch._runs(file, end - counts[number], end)
+        assert len(runs) == 1 and runs.sum() <= file.nbytes

@@ -10,7 +10,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import PipelineError
-from pipeline.gpu import nvcomp, slabs, transfer
+from pipeline.gpu import nvcomp, transfer
 from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.gpu.blocks import device_blocks
 from pipeline.storage.chunks import Region, plan
@@ -60,7 +60,7 @@ def test_stored_bytes_cross_the_bus(tmp_path: Path, library: Any) -> None:
     stored = sum(piece.block.stored.table[:, 2].sum() for piece in source.pieces())  # type: ignore[union-attr]
     _, timeline = samples_of(written.item, 0, written.array.size)
     chunks = sum(len(piece.block.stored.table) for piece in source.pieces())  # type: ignore[union-attr]
-    assert stored < timeline.nbytes["read+copy"] <= stored + chunks * slabs.ALIGNMENT + slabs.ALIGNMENT
+    assert stored < timeline.nbytes["read+copy"] <= stored + (chunks + 1) * 4  # where deflated bytes may begin
 
 
 @pytest.mark.parametrize(("name", "reason"), [("zarr 2, lz4", "got LZ4|got .*expected"), ("zarr 3", "got Zstd|got")])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,9 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.storage import blocks as storage_blocks
-from pipeline.storage.blocks import read_blocks
+from pipeline.storage.blocks import decoded_ahead, read_blocks
 from pipeline.storage.chunks import Chunk
+from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import DTYPES
 from pipeline.timeline import Timeline
 from tests.cases.files import piece_of
@@ -244,3 +248,38 @@ def test_read_ahead_covers_the_piece(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert asked[-1][0] <= 40 + number * 400
         assert asked[-1][1] >= 40 + number * 400 + block.nbytes
     assert len(asked) == 5
+
+
+@dataclass
+class Slow:
+    """A block that takes as long to read as it is told."""
+
+    number: int
+    read_by: list[tuple[int, str]]
+    damaged: bool = False
+
+    def read(self) -> NDArray[Any]:
+        self.read_by.append((self.number, threading.current_thread().name))
+        time.sleep(0.02 * (3 - self.number % 3))
+        if self.damaged:
+            raise ValueError("damage")
+        return np.full(100, self.number, np.int32)
+
+
+def test_blocks_are_decoded_ahead_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By several threads, as many at a time as memory allows; parts of blocks are parts of their samples."""
+    monkeypatch.setattr(storage_blocks, "DECODED_BYTES", 3 * 400)
+    read_by: list[tuple[int, str]] = []
+    pieces = [BlockPiece(Slow(number, read_by), f"b{number}", 400, 40, 200) for number in range(9)]
+    for number, samples in enumerate(decoded_ahead(pieces, np.dtype(np.int32))):
+        assert samples.tolist() == [number] * 50
+        assert len(read_by) <= number + 3
+    assert len({name for _, name in read_by} - {threading.current_thread().name}) > 1
+
+
+def test_first_block_that_cannot_be_decoded_ends_it() -> None:
+    pieces = [BlockPiece(Slow(number, [], number == 1), f"b{number}", 400, 0, 400) for number in range(4)]
+    blocks = decoded_ahead(pieces, np.dtype(np.int32))
+    assert next(blocks)[0] == 0
+    with pytest.raises(PipelineError, match="b1: expected a block that can be decoded, got damage"):
+        next(blocks)

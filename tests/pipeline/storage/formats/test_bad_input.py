@@ -180,13 +180,15 @@ def test_other_content(tmp_path: Path, content: bytes, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "package", "extra"),
-    [("hdf5 contiguous", "h5py", "hdf5"), ("hdf5 lz4", "hdf5plugin", "hdf5"), ("zarr 3", "numcodecs", "zarr"),
-     ("zarr 3, crc32c", "google_crc32c", "zarr"), ("parquet", "pyarrow", "parquet"), ("arrow", "pyarrow", "parquet"),
-     ("tiff", "tifffile", "tiff"), ("flac of 16 bits", "soundfile", "flac")],
+    [("hdf5 contiguous", "h5py", "hdf5"), ("hdf5 bitshuffle", "hdf5plugin", "hdf5"), ("zarr 3", "numcodecs", "zarr"),
+     ("zarr 3, crc32c", "google_crc32c", "zarr"), ("parquet", "pyarrow", "parquet"),
+     ("arrow, lz4", "pyarrow", "parquet"), ("tiff", "tifffile", "tiff"), ("flac of 16 bits", "soundfile", "flac")],
 )  # fmt: skip
 def test_without_its_package(tmp_path: Path, name: str, package: str, extra: str) -> None:
     """One line with the command that installs it; everything else works without."""
     item = write(name, tmp_path)
+    others = [CASES[other].written(folder).item for other in ("npz stored", "zarr 3, as it is", "wav of 16 bits", "edf")
+              if (folder := tmp_path / other.replace(" ", "-")).mkdir() is None]  # fmt: skip
     np.arange(100, dtype="i4").tofile(tmp_path / "raw.bin")
     code = """
 import sys
@@ -196,13 +198,14 @@ for package in ("h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "
 from pipeline.errors import UsageError
 from pipeline.storage.sources import open_source
 assert open_source((sys.argv[1],)).samples == 100
+assert all(open_source((other,)).samples for other in sys.argv[4:])
 try:
     open_source((sys.argv[2],))
 except UsageError as error:
     print(error)
 """
     for missing in (package, ""):
-        words = [sys.executable, "-c", code, str(tmp_path / "raw.bin"), item, missing]
+        words = [sys.executable, "-c", code, str(tmp_path / "raw.bin"), item, missing, *others]
         done = subprocess.run(words, text=True, capture_output=True, check=True, cwd=ROOT)
         assert len(done.stdout.splitlines()) == 1 and f"pip install 'baru[{extra}]'" in done.stdout, done.stdout
 

@@ -25,6 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         CASES[name].written(tmp_path)
     (tmp_path / "b.sigmf-meta").write_text(json.dumps({"global": {"core:datatype": "ci16_le"}}))
     np.arange(20, dtype="<i2").tofile(tmp_path / "b.sigmf-data")
+    np.arange(30, dtype="u1").tofile(tmp_path / "camera.raw")
     (tmp_path / "list.txt").write_text("a.wav\n# of 24 bits, as int32\na.wav\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -36,7 +37,10 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     ours = [
         words[3:] for words in every if words[:3] == ["python", "-m", "pipeline"] and "://" not in " ".join(words)
     ]  # those with a URL: tests/pipeline/storage/remote
-    assert len(ours) == 20
+    assert len(ours) == 21
+    for format_ in FORMATS:
+        suffixes = format_.suffixes or (".raw",)
+        assert any(suffix in word for words in ours for word in words for suffix in suffixes), format_.name
     for words in ours:
         cli.main(words, standalone_mode=False)
         assert len(capfd.readouterr().out.splitlines()) > 2, words

@@ -1,0 +1,289 @@
+"""Rates of formats on one GPU beside raw int16, where the time of compressed ones goes, and equal bits of all formats.
+
+python -m tests.benchmarks.format_rates OUT.json [--seconds 85] [--gib 2] [--times 4]
+
+In one process, so that only the first run starts up. Each store is read several times over, as several inputs, in turn
+with raw int16. Figures are written after every row, and what the seconds do not suffice for is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.cluster.placement import Placement
+from pipeline.engine.aggregate import run
+from pipeline.engine.aggregate_plan import Job
+from pipeline.gpu.devices import find_devices
+from pipeline.report.panel import to_json
+from pipeline.settings import Settings
+from pipeline.storage.sources import Source, open_source
+from tests.benchmarks import format_stores
+from tests.benchmarks.common import environment
+from tests.benchmarks.format_stores import LEVELS, sharded
+from tests.benchmarks.formats import stored_bytes
+from tests.benchmarks.jobs import MEMORY
+from tests.benchmarks.markdown import table
+from workflows import WORKFLOWS
+from workflows.histogram_options import HistogramOptions
+
+TILE_SAMPLES = 2**27  # written again and again
+OPTIONS = HistogramOptions(bins=LEVELS, range=(0.0, float(LEVELS)))
+BATCHES = 5  # of each store, of which the first is not counted
+BITS_SECONDS = 18  # that are kept for equal bits
+
+Write = Callable[[Path, Any, int], None]
+# How samples are stored, the packages that this takes, the name of the file, its dtype, whether samples are noise.
+STORES: Mapping[str, tuple[Write, tuple[str, ...], str, str | None, bool]] = {
+    "u12p": (format_stores.packed, (), "a.bin", "u12p", False),
+    "HDF5, contiguous": (format_stores.hdf5, ("h5py",), "a.h5", None, False),
+    "Zarr, uncompressed": (format_stores.zarr, (), "a.zarr", None, False),
+    "Zarr, LZ4, 16 KiB": (sharded("lz4", 16), ("numcodecs",), "a.zarr", None, False),
+    "Zarr, LZ4, 64 KiB": (sharded("lz4", 64), ("numcodecs",), "a.zarr", None, False),
+    "Zarr, Zstandard, 64 KiB": (sharded("zstd", 64), ("numcodecs",), "a.zarr", None, True),
+    "HDF5, LZ4, 64 KiB": (format_stores.hdf5_chunks("lz4", 64), ("h5py", "numcodecs"), "a.h5", None, False),
+    "HDF5, Zstandard, 64 KiB": (format_stores.hdf5_chunks("zstd", 64), ("h5py", "numcodecs"), "a.h5", None, True),
+    "Zarr, Zstandard, 16 KiB": (sharded("zstd", 16), ("numcodecs",), "a.zarr", None, True),
+    "Arrow, uncompressed": (format_stores.arrow, ("pyarrow",), "a.arrow", None, False),
+}  # fmt: skip
+
+
+def streamed(source: Source, device: str, verify: str, counts: Any) -> dict[str, Any]:
+    """One run: seconds after its start, stages, share checked, and whether the counts are right."""
+    report = to_json(run(WORKFLOWS["histogram"], OPTIONS, source, Settings(Placement(device), verify)))
+    verdict = report["verification"]
+    found = report["result"]["histogram"]["storage"]["values"][1:-1]
+    return {
+        "seconds": report["performance"]["seconds"], "start-up": report["performance"]["start_up_seconds"],
+        "stages": {name: stage["busy_seconds"] for name, stage in report["performance"]["stages"].items()},
+        "checked": verdict["checked"] / verdict["samples"], "transfers": report["environment"]["transfers"],
+        "agrees": found == counts.tolist(),
+    }  # fmt: skip
+
+
+@contextmanager
+def timed(taken: dict[str, float], name: str, module: Any, function: str) -> Iterator[None]:
+    """Add up the seconds that a function of a module takes, until the device has finished."""
+    import cupy
+
+    real = getattr(module, function)
+
+    def wrapped(*given: Any, **named: Any) -> Any:
+        began = perf_counter()
+        try:
+            return real(*given, **named)
+        finally:
+            cupy.cuda.get_current_stream().synchronize()
+            taken[name] = taken.get(name, 0.0) + perf_counter() - began
+
+    setattr(module, function, wrapped)
+    try:
+        yield
+    finally:
+        setattr(module, function, real)
+
+
+def breakdown(source: Source) -> dict[str, Any] | None:
+    """Seconds of each step of a few batches of compressed chunks, one after another; None if there is no batch."""
+    import cupy
+
+    from pipeline.gpu import batches as of_batches
+    from pipeline.gpu import nvcomp
+    from pipeline.gpu.blocks import BLOCK_BYTES
+
+    began = perf_counter()
+    planned = of_batches.batches(source.pieces(), source.dtype, BLOCK_BYTES)
+    parts = [part for part, _ in zip(planned, range(BATCHES), strict=False) if isinstance(part, of_batches.Batch)]
+    planning = (perf_counter() - began) / max(len(parts), 1)
+    if len(parts) < 2:
+        return None
+    job = Job(WORKFLOWS["histogram"], OPTIONS).prepared(source.dtype)
+    slot, rows = cupy.empty(BLOCK_BYTES, cupy.uint8), []
+    for part in parts:
+        taken: dict[str, float] = {}
+        began = perf_counter()
+        arriving, samples = part.begin(0, slot)
+        started = perf_counter()
+        stored = arriving.result()
+        arrived = perf_counter()
+        with timed(taken, "nvCOMP", nvcomp, "decompress"), timed(taken, "unshuffle", of_batches, "unshuffle"):
+            block = samples(stored)
+            cupy.cuda.get_current_stream().synchronize()
+        decoded = perf_counter()
+        job.compute(block, 0)
+        cupy.cuda.get_current_stream().synchronize()
+        ended = perf_counter()
+        rows.append({
+            "begin": started - began, "read and copy": arrived - started, **taken,
+            "other decoding": decoded - arrived - sum(taken.values()), "histogram": ended - decoded,
+            "stored": stored.nbytes, "samples": block.nbytes, "chunks": len(part.present),
+            "runs": sum(len(part._runs(file, *_ends(part, number))) for number, file in enumerate(part.files)),
+        })  # fmt: skip
+    counted = rows[1:]
+    return {"planning": planning} | {name: sum(row[name] for row in counted) / len(counted) for name in counted[0]}
+
+
+def _ends(part: Any, number: int) -> tuple[int, int]:
+    first, last = np.searchsorted(part.places[:, 0], [number, number + 1]).tolist()
+    return first, last
+
+
+def pinned_rate() -> float:
+    """Bytes per second from pinned memory to the device."""
+    import cupy
+
+    nbytes, copies = 2**27, 24
+    pinned, target = cupy.cuda.alloc_pinned_memory(nbytes), cupy.empty(nbytes, cupy.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for _ in range(2):
+        began = perf_counter()
+        for _ in range(copies):
+            cupy.cuda.runtime.memcpyAsync(target.data.ptr, pinned.ptr, nbytes, 1, stream.ptr)
+        stream.synchronize()
+    return copies * nbytes / (perf_counter() - began)
+
+
+def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """All figures; `save` gets them after every row."""
+    until, device = perf_counter() + seconds, "gpu" if find_devices().usable else "cpu"
+    figures: dict[str, Any] = {"environment": environment(), "rows": {}, "left out": {}}
+    if device == "gpu":
+        figures["pinned bytes per second"] = pinned_rate()
+    samples = int(gib * 2**29)
+    tile = min(samples, TILE_SAMPLES)
+    made = {noisy: (format_stores.noise if noisy else format_stores.held)(tile) for noisy in (False, True)}
+    counts = {noisy: samples // tile * np.bincount(one, minlength=LEVELS) for noisy, one in made.items()}
+    with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
+        raw = Path(scratch) / "raw.bin"
+        format_stores.raw(raw, made[False], samples // tile)
+        of_raw = open_source([str(raw)] * times, "int16")
+        figures["first run"] = streamed(of_raw, device, "auto", times * counts[False])
+        for name, (write, packages, file, dtype, noisy) in STORES.items():
+            missing = [package for package in packages if find_spec(package) is None]
+            if missing or until - perf_counter() < BITS_SECONDS + 6:
+                figures["left out"][name] = missing or "no time"
+                continue
+            path = Path(scratch) / file
+            try:
+                write(path, made[noisy], samples // tile)
+                # Packed samples cross the bus as they are, so as many bytes as raw ones: they are compared by these.
+                turns = times * 4 // 3 if dtype else times
+                both = times * counts[False], turns * counts[noisy]
+                figures["rows"][name] = row_of(path, dtype, turns, of_raw, device, both)
+            except Exception as error:  # the others are still of interest
+                figures["left out"][name] = repr(error)
+            save(figures)
+            print(f"{name}: {until - perf_counter():.0f} s left", flush=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    figures["bits"] = bits(until)
+    save(figures)
+    return figures
+
+
+def row_of(
+    path: Path, dtype: str | None, times: int, of_raw: Source, device: str, counts: tuple[Any, Any]
+) -> dict[str, Any]:
+    """Runs of a store in turn with raw samples; `counts` of the latter and the former."""
+    began = perf_counter()
+    source = open_source([str(path)] * times, dtype)
+    row: dict[str, Any] = {
+        "raw bytes": of_raw.nbytes, "sample bytes": source.nbytes, "stored bytes": times * stored_bytes(path),
+        "opening": perf_counter() - began,
+    }  # fmt: skip
+    for mode, turns in (("off", 3), ("auto", 2)):
+        row[mode], row[f"raw {mode}"] = [], []
+        for _ in range(turns):
+            row[f"raw {mode}"].append(streamed(of_raw, device, mode, counts[0]))
+            row[mode].append(streamed(source, device, mode, counts[1]))
+    if device == "gpu":
+        row["breakdown"] = breakdown(open_source([str(path)], dtype))
+    return row
+
+
+def bits(until: float) -> dict[str, Any]:
+    """As `format_bits` has it, of as many formats as the time suffices for."""
+    try:
+        from tests.benchmarks import format_bits
+    except ImportError as error:
+        return {"left out": repr(error)}
+    rows: dict[str, Any] = {}
+    for name, case in format_bits.CASES.items():
+        if until - perf_counter() < 3 or any(find_spec(package) is None for package in case.packages):
+            continue
+        try:
+            rows[name] = format_bits.row(case)
+        except Exception as error:  # the others are still of interest
+            rows[name] = {"identical": False, "error": repr(error)}
+    identical = [name for name, row in rows.items() if row["identical"]]
+    failed = [name for name, row in rows.items() if "error" in row]
+    return {"rows": rows, "identical": len(identical), "differ": sorted(set(rows) - {*identical, *failed}),
+            "failed": failed, "left out": sorted(set(format_bits.CASES) - set(rows))}  # fmt: skip
+
+
+def described(figures: Mapping[str, Any]) -> str:
+    """Tables of the rates, and of the milliseconds of a batch."""
+
+    def best(runs: list[dict[str, Any]]) -> dict[str, Any]:
+        return min(runs, key=lambda one: float(one["seconds"]))
+
+    lines, steps = [], []
+    for name, row in figures["rows"].items():
+        cells = [name, f"{row['stored bytes'] / row['sample bytes']:.2f}"]
+        for mode in ("off", "auto"):
+            ours, raw = best(row[mode]), best(row[f"raw {mode}"])
+            rate, of_raw = row["sample bytes"] / ours["seconds"], row["raw bytes"] / raw["seconds"]
+            cells += [f"{of_raw / 1e9:.1f}", f"{rate / 1e9:.1f}", f"{rate / of_raw:.2f}",
+                      f"{row['stored bytes'] / ours['seconds'] / of_raw:.2f}"]  # fmt: skip
+        agrees = all(one["agrees"] for mode in ("off", "auto") for one in row[mode])
+        busy = best(row["off"])["stages"]
+        cells += [f"{busy.get('read+copy', 0):.2f}", f"{busy.get('kernel', 0):.2f}"]
+        cells += [f"{100 * best(row['auto'])['checked']:.0f} %", "yes" if agrees else "NO", f"{row['opening']:.2f}"]
+        lines.append(cells)
+        if found := row.get("breakdown"):
+            names = ("planning", "begin", "read and copy", "nvCOMP", "unshuffle", "other decoding", "histogram")
+            steps.append([name, f"{found['samples'] / 2**20:.0f}", f"{found['chunks']:.0f}", f"{found['runs']:.0f}",
+                          *(f"{1000 * found.get(step, 0.0):.2f}" for step in names),
+                          f"{found['stored'] / found['read and copy'] / 1e9:.1f}",
+                          f"{found['samples'] / found['nvCOMP'] / 1e9:.1f}"])  # fmt: skip
+    rates = ("raw", "samples", "of raw", "bytes of raw")
+    columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in ("off", "auto") for one in rates),
+               "off: read busy, s", "kernel busy, s", "checked", "agrees", "opening, s"]  # fmt: skip
+    of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "nvCOMP", "unshuffle",
+                "other", "histogram", "read GB/s", "nvCOMP GB/s"]  # fmt: skip
+    found = figures.get("bits", {})
+    return "\n".join([
+        f"pinned memory to device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s",
+        table(columns, lines), table(of_steps, steps) if steps else "",
+        f"left out: {figures['left out']}",
+        f"same bits: {found.get('identical')} formats; differ: {found.get('differ')}; failed: {found.get('failed')}; "
+        f"not run: {found.get('left out')}",
+    ])  # fmt: skip
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=85)
+    parser.add_argument("--gib", type=float, default=2)
+    parser.add_argument("--times", type=int, default=4)
+    given = parser.parse_args()
+
+    def save(figures: dict[str, Any]) -> None:
+        given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+    print(described(measure(given.seconds, given.gib, given.times, save)))
+
+
+if __name__ == "__main__":
+    main()
