@@ -24,9 +24,7 @@ from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.rows import Layout, RowsAsked, rows_of_source
 from pipeline.settings import Settings
 from pipeline.storage.sources import Byteorder, Part, open_source
-from workflows import WORKFLOWS
-from workflows.aggregation import Aggregation
-from workflows.array_job import ArrayJob
+from workflows import WORKFLOWS, Aggregation, ArrayJob
 from workflows.digest import DigestResult
 from workflows.histogram_result import HistogramResult
 from workflows.quantile_result import QuantileResult

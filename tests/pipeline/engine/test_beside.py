@@ -132,18 +132,17 @@ def test_what_is_always_checked_and_what_the_pace_allows(
 
 
 def test_checks_take_no_more_memory_than_the_chunk(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many threads there are."""
-    made: list[int] = []
-    monkeypatch.setattr(pipeline.engine.aggregate_beside, "threads", lambda: 100)
-    monkeypatch.setattr(pipeline.engine.aggregate_beside, "SET_BYTES", 1)
+    made: list[int] = []  # however many threads there are
+    module = pipeline.engine.aggregate_beside
+    monkeypatch.setattr(module, "threads", lambda: 100)
+    monkeypatch.setattr(module, "SET_BYTES", 1)
     check: Any = HISTOGRAM.check(OPTIONS, np.dtype("int32"))
 
-    class Counted(pipeline.gpu.pinned.Checks):
-        def __init__(self, sets: Any, itemsize: int) -> None:
-            made.append(len(sets))
-            super().__init__(sets, itemsize)
+    def counted(sets: Any, itemsize: int) -> Any:
+        made.append(len(sets))
+        return pipeline.gpu.pinned.Checks(sets, itemsize)
 
-    monkeypatch.setattr(pipeline.engine.aggregate_beside, "Checks", Counted)
+    monkeypatch.setattr(module, "Checks", counted)
     chunk = chunk_of(paths, "full")
     assert compared(pass_of("full"), chunk, compute_chunk(pass_of("full"), chunk))[0] == len(SAMPLES)
     assert made == [chunk.nbytes // check.nbytes] and 1 < made[0] < 100
@@ -296,8 +295,6 @@ def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
     pass_, chunk = pass_of("full"), chunk_of(paths, "full")
     replays = Replays(cast(Any, SimpleNamespace(settings=SimpleNamespace(replay=1.0), seed=0)))
     replays.chunk(pass_, chunk, first := compute_chunk(pass_, chunk))
-    extra = replays.extra()
-    assert extra is not None
-    compute, *arguments = extra.task
-    again = compute(*arguments)
+    extra: Any = replays.extra()
+    again = extra.task[0](*extra.task[1:])
     assert set(first.checks) == {Check.BESIDE} and again.reference is None and again.digest == first.digest
