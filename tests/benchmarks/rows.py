@@ -238,8 +238,9 @@ ROWS: tuple[Row, ...] = (
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
               "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
               "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram. Since this record arguments "
-              "that were read once are not read again, and Python takes half of the time. One launch for all samples "
-              "and the sample gave 0.94 to 1.03 on an H100, but its kernels needed more registers than there are."),
+              "that were read once are not read again, and Python takes two thirds of the time. One launch for all "
+              "samples and the sample gave 0.94 to 1.03 on an H100, but its kernels needed more registers than there "
+              "are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"), partial(compiling, GPUS)),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
