@@ -27,7 +27,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "shifted", "half the width: below += less"): "a call has fewer than 2^32 samples",
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
-    ("histogram/locate.cuh", "searched", "(low + high) >> 1"): "either middle of an even number will do",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",
     ("common/windows.cuh", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
     ("histogram/rows.cu", "rows_in_runs", "bounds[middle] < at"): "a run that ends there is skipped",
@@ -169,7 +168,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/turns_check.cpp", "add_turns", "column == t.capacity"): "checks are given fewer samples at a time",
     ("common/turns_check.cpp", "add_turns", "row || n < t.rows"): "samples are moved one by one",
     ("common/turns_check.cpp", "add_turns", "row || n <= t.rows"): "a turn is moved sample by sample",
-    ("quantile/gpu.cu", "quantile_keys", "K(key - first) > reach"): "the cell that is looked up does not have the key",
     ("histogram/cpu.cpp", "operator()", "cast<double>(sample) * scale - offset"):
         "`holds` sees that the line is none: a search finds the same",
     ("histogram/cpu.cpp", "operator()", "static_cast<double>(sample) * (scale + 1) + offset"):
