@@ -22,6 +22,7 @@ from threading import Lock
 from kernels.common.cache import open_cache, open_cached, write_cached
 from kernels.common.messages import warn_once
 from kernels.common.private import temporary_folder
+from kernels.common.seconds import compiling
 
 # No -ffast-math and no contraction: floats are added in the order written, and no multiply-add is fused.
 # -O3 takes twice as long to compile, and saves a tenth of the time of counting at most.
@@ -131,7 +132,7 @@ def _compile(words: tuple[str, ...], source: Path) -> bytes:
     """The library of a source."""
     if words in _hung:
         raise subprocess.TimeoutExpired(words, 0)
-    with temporary_folder() as folder:
+    with temporary_folder() as folder, compiling.counted():
         made = folder / "kernel.so"
         try:
             _run([*words, *OPTIONS, str(source), "-o", str(made)])

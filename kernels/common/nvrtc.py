@@ -19,6 +19,7 @@ from typing import Any
 
 from kernels.common.cache import open_cache, read_cached, write_cached
 from kernels.common.device import architecture_of, limits_of
+from kernels.common.seconds import compiling
 
 OPTIONS = ("--std=c++17", "-default-device", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=false")
 KERNELS = Path(__file__).parents[1]  # where `#include "family/header.cuh"` starts
@@ -208,7 +209,8 @@ def _cached(source: Path, instance: str, defines: Mapping[str, int], architectur
     with open_cache() as folder:
         content = read_cached(folder, name)
         if content is None:
-            names, cubin, _ = compile_source(source, (instance,), architecture, defines)
+            with compiling.counted():
+                names, cubin, _ = compile_source(source, (instance,), architecture, defines)
             content = names[instance].encode() + b"\n" + cubin
             with suppress(OSError):  # a full disk costs time, not the run
                 write_cached(folder, name, content)

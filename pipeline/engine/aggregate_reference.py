@@ -62,7 +62,7 @@ def recompute_part(pass_: Pass, part: Chunk, compared: bool) -> Reference:
 
 def _check(job: Job, dtype: np.dtype[Any], start: int) -> Check:
     """What recomputes the partial of samples from index `start` on, to which it gets indices from there."""
-    with not_counted():
+    with not_counted.counted():
         check = job.workflow.check(job.options, dtype) or _ReferenceCheck(job)
     if not job.workflow.located or (isinstance(check, CompiledCheck) and check.count_from(start)):
         return check

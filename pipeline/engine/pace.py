@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 from enum import Enum
 from threading import Lock
 from time import perf_counter
+
+from kernels.common.seconds import Seconds
 
 # Checks that may be left out take as long as computing at most. A run may take so long in any case: no longer than it
 # takes to start.
@@ -76,25 +77,6 @@ class Pace:
             return pace
 
 
-@contextmanager
-def not_counted() -> Iterator[None]:
-    """The body takes no time of checks: it makes them ready, and in the first run on a machine compiles them."""
-    global _seconds, _ended
-    began = perf_counter()
-    try:
-        yield
-    finally:
-        with _making:
-            ended = perf_counter()
-            spent = ended - min(max(began, _ended), ended)  # threads wait for one another
-            _seconds, _ended = _seconds + spent * (spent > LEAST_COMPILING), ended
-
-
-def seconds_not_counted() -> float:
-    """Seconds of such bodies in this process."""
-    return _seconds
-
-
+not_counted = Seconds(LEAST_COMPILING)  # what makes checks ready; in the first run on a machine it compiles them
 _making = Lock()
 _paces: OrderedDict[Hashable, Pace] = OrderedDict()
-_seconds = _ended = 0.0  # not counted; when the last of them ended

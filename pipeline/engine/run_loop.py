@@ -23,7 +23,7 @@ from pipeline.cluster.shared import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages
-from pipeline.engine.pace import LEAST_SECONDS, seconds_not_counted
+from pipeline.engine.pace import LEAST_SECONDS, not_counted
 from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
@@ -179,7 +179,7 @@ class Run:
         them, in the first run on a machine, does not count.
         """
         began, until, monitor = perf_counter(), math.inf, self.settings.monitor
-        before = seconds_not_counted()
+        before = not_counted.total
         monitor.begin(work.total, self.stages.lanes)
         beside = self.workers.device == "gpu"
 
@@ -188,7 +188,7 @@ class Run:
             now = perf_counter()
             if not needed and until == math.inf:
                 until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
-            in_time = now < until + seconds_not_counted() - before
+            in_time = now < until + not_counted.total - before
             return work.extra(in_time) if beside or needed < self.workers.threads else None
 
         name_of = partial(self._name_of, work)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common.cache import open_cache, read_cached, write_cached
+from kernels.common.seconds import compiling
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.pace import LEAST_SECONDS
 from pipeline.estimate.machine import identity
@@ -20,7 +21,7 @@ from pipeline.process.last_words import say
 from pipeline.process.signals import unseal
 from pipeline.settings import Settings
 
-FORMAT = 1  # of what is kept
+FORMAT = 2  # of what is kept
 REPEATS = 2  # of each run, of which the fastest counts: the machine may be shared
 LONG_SECONDS = 2.0  # after a run that takes longer no larger one is measured
 COMPUTING = ("read", "read+copy", "to device", "kernel", "write")
@@ -101,15 +102,19 @@ class Run:
 
 
 def _measured(runs: Sequence[Run], settings: Settings) -> Model:
-    first = runs[0].run(replace(settings, verify="full"))  # imports and compiles, as a command does
+    before = compiling.total
+    first = runs[0].run(replace(settings, verify="full"))  # imports what a command does; what it compiles is kept
+    compiled = compiling.total - before
     unseal()
     points: list[Point] = []
+    started = 0.0  # by a run that neither imports nor compiles
     for run in runs:
         fastest: dict[str, Outcome] = {}
         for _ in range(REPEATS):
             for verify in ("off", "full"):
                 outcome = run.run(replace(settings, verify=verify))
                 unseal()
+                started = max(started, outcome.stages.start_up)
                 if verify not in fastest or outcome.stages.wall < fastest[verify].stages.wall:
                     fastest[verify] = outcome
         off, full = fastest["off"].stages, fastest["full"].stages
@@ -122,7 +127,7 @@ def _measured(runs: Sequence[Run], settings: Settings) -> Model:
     computing = _fit(points, [point.seconds for point in points])
     checks = _fit(points, [point.checked_seconds - point.seconds for point in points])
     passes = max(1, round(stages.nbytes / max(1, last.nbytes))) if last.operations == 0 else 1
-    return Model(first.stages.start_up, *computing, *checks, stage,
+    return Model(max(first.stages.start_up - compiled, started), *computing, *checks, stage,
                  min(1.0, busy[stage] / stages.wall), passes, last.what)  # fmt: skip
 
 

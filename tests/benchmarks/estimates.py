@@ -13,7 +13,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -25,6 +25,7 @@ from pipeline.gpu.devices import find_devices
 from pipeline.storage.generate import generate
 from tests.benchmarks.common import command, process, save
 from tests.benchmarks.jobs import MEMORY
+from tests.benchmarks.markdown import table
 
 # By name the words of a command, with the dtypes of its files: of samples, or of arrays that it writes one of.
 SAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -113,6 +114,18 @@ def row(name: str, words: list[str], environment: dict[str, str], repeats: int) 
     }
     print(f"{name}: {estimated['run']:.2f} s expected, {taken:.2f} s taken", flush=True)
     return figures
+
+
+def described(figures: Mapping[str, Any]) -> str:
+    """A table: seconds of each run, as expected and as measured, after the start; and seconds of the start."""
+    lines = []
+    for one in figures["jobs"]:
+        run, start = one["seconds"], one["start-up"]
+        lines.append([one["job"], f"{run['estimated']:.2f} s", f"{run['measured']:.2f} s",
+                      f"{one['ratio without the start-up']:.2f}", f"{start['estimated']:.2f} s",
+                      f"{start['measured']:.2f} s"])  # fmt: skip
+    columns = ["", "expected", "measured", "ratio", "start, expected", "start, measured"]
+    return table(columns, lines)
 
 
 def main() -> None:

@@ -261,12 +261,12 @@ def described(figures: Mapping[str, Any]) -> str:
     of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "nvCOMP", "unshuffle",
                 "other", "histogram", "read GB/s", "nvCOMP GB/s"]  # fmt: skip
     found = figures.get("bits", {})
-    return "\n".join([
-        f"pinned memory to device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s",
-        table(columns, lines), table(of_steps, steps) if steps else "",
-        f"left out: {figures['left out']}",
-        f"same bits: {found.get('identical')} formats; differ: {found.get('differ')}; failed: {found.get('failed')}; "
-        f"not run: {found.get('left out')}",
+    return "\n\n".join([
+        f"Pinned memory to the device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s. Formats whose bits "
+        f"are the same as on a CPU: {found.get('identical')}; others: "
+        f"{', '.join([*found.get('differ', ()), *found.get('failed', ())]) or 'none'}.",
+        table(columns, lines), *([table(of_steps, steps)] if steps else []),
+        f"Not measured: {', '.join(figures['left out']) or 'nothing'}.",
     ])  # fmt: skip
 
 

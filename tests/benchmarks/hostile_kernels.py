@@ -206,7 +206,7 @@ def described(figures: Mapping[str, Any]) -> str:
     verdict = (f"{figures['compared']} compared, {len(figures['wrong'])} wrong, rows wrong: "
                f"{sum(not row['verified'] for row in figures['cases'])}, left out {figures['left out']}, "
                f"{figures['seconds']:.0f} s")  # fmt: skip
-    return f"{table(['', 'share of the read', 'on'], lines)}\n{verdict}"
+    return f"{table(['', 'share of the read', 'on'], lines)}\n\n{verdict}"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from typing import Any
 from tests.benchmarks import (
     arrays,
     error_tables,
+    estimates,
     format_rates,
     formats,
+    hostile_kernels,
     matmul_tables,
     planted_errors,
     rows_kernel,
@@ -207,6 +209,16 @@ def of_question_kernels() -> str:
     return question_rates.described(read(f"question_kernels_{GPU}.json"))
 
 
+def of_hostile_kernels() -> str:
+    """Kernels of quantiles and conditions on data that are slow somewhere."""
+    return hostile_kernels.described(read("hostile_kernels_H100.json"))
+
+
+def expected(machine: str) -> str:
+    """Seconds that `plan` expected, beside those that runs took."""
+    return estimates.described(read(f"estimates_{machine}.json"))
+
+
 def of_rows() -> str:
     """Histograms of rows in one launch."""
     return rows_kernel.described(read(f"rows_kernel_{GPU}.json"))
@@ -243,7 +255,9 @@ def chaos() -> str:
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
     DOCS / "performance.md": {"speed": speed, "questions": questions, "question kernels": of_question_kernels,
-                              "rows kernel": of_rows, "select kernel": of_selection},
+                              "hostile kernels": of_hostile_kernels, "rows kernel": of_rows,
+                              "select kernel": of_selection},
+    DOCS / "plan.md": {"estimates": partial(expected, "H100")},
     DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
     DOCS / "studies.md": {"conclusions": conclusions},
@@ -259,7 +273,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "verified rates, H100": partial(verified, "H100"), "verified rates, two cores": partial(verified, CORES),
     },
     DOCS / "guarantees.md": {"chaos": chaos},
-    DOCS / "formats.md": {"formats": partial(stored, GPU), "formats, two cores": partial(stored, CORES)},
+    DOCS / "formats.md": {"formats": partial(stored, "H100"), "formats, two cores": partial(stored, CORES)},
 }  # fmt: skip
 
 

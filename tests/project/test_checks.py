@@ -36,7 +36,11 @@ CACHED = {
     "kernels.common.private": "a folder that others cannot write to",
     "kernels.common.messages": "what it tells the user",
 }
-COMMON = {**CACHED, "kernels.common.cxx": "compiles, and knows of no job"}
+COMMON = {
+    **CACHED,
+    "kernels.common.cxx": "compiles, and knows of no job",
+    "kernels.common.seconds": "how long that took",
+}
 PAIRS = {
     "histogram": Pair(
         ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),

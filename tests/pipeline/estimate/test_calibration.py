@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from kernels.common.seconds import compiling
 from pipeline.engine.outcome import Outcome, Stages
 from pipeline.estimate import calibration
 from pipeline.estimate.calibration import Model, Point, Run, _fit, calibrated, time_of_checks
@@ -87,6 +89,29 @@ def test_model_is_measured_once(machine: Machine, tmp_path: Path, capsys: pytest
     assert model(machine) == first and len(machine.measured) == number
     assert capsys.readouterr().err == ""
     assert len(list((tmp_path / "baru").glob("plan-*.json"))) == 1
+
+
+@pytest.mark.parametrize(("compiled", "start_up"), [(0.0, 3.25), (3.0, 0.25), (3.1, 0.2)])
+def test_what_the_first_run_compiles_is_kept_and_no_part_of_the_start_up(
+    machine: Machine, compiled: float, start_up: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later runs find it compiled; they start in 0.2 s, in this process, which has imported everything by then."""
+    started = iter([3.25])
+
+    def first_compiles(nbytes: int) -> Run:
+        run = machine.run(nbytes)
+
+        def measure(settings: Settings) -> Outcome:
+            outcome = run.run(settings)
+            outcome.stages.start_up = next(started, 0.2)
+            if outcome.stages.start_up == 3.25:
+                monkeypatch.setattr(compiling, "total", compiling.total + compiled)
+            return outcome
+
+        return replace(run, run=measure)
+
+    one = calibrated("key", lambda: [first_compiles(10**6)], Settings())
+    assert one.start_up == pytest.approx(start_up)
 
 
 def test_another_machine_or_job_is_measured_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
