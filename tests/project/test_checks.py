@@ -35,11 +35,11 @@ CACHED = {
     "kernels.common.cache": "where compiled code is kept",
     "kernels.common.private": "a folder that others cannot write to",
     "kernels.common.messages": "what it tells the user",
+    "kernels.common.seconds": "how long compiling took",
 }
 COMMON = {
     **CACHED,
     "kernels.common.cxx": "compiles, and knows of no job",
-    "kernels.common.seconds": "how long that took",
 }
 PAIRS = {
     "histogram": Pair(
