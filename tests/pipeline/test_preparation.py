@@ -211,7 +211,7 @@ REFUSED = [
     (["--gain", "0"], "--gain: expected a finite number other than 0, got 0.0"),
     (["--gain", "nan"], "--gain: expected a finite number other than 0, got nan"),
     (["--bias", "inf"], "--bias: expected a finite number, got inf"),
-    (["--transform", "exp"], "'exp' is not one of"),
+    (["--transform", "exp"], "--transform: expected one of none, sqrt, log, "),
     (["--mask", "good.npy", "-o", "good.npy"], "good.npy"),
 ]  # fmt: skip
 

@@ -125,7 +125,7 @@ def test_empty_array(piped: Pipe) -> None:
         (npy(DATA)[:100], {}, r"expected a \.npy header, got the first 90 of 118 bytes of one"),
         (npy(DATA), {"dtype": "int32"}, r"expected int32 as --dtype says, got int16"),
         (npy(np.array([b"x"])), {}, r"expected samples of int8, .*, got \|S1; convert"),
-        (b"\x1f\x8b\x08" + bytes(99), {}, r"expected raw samples or \.npy, got gzip data; unpack it before the pipe"),
+        (b"\x1f\x8b\x08" + bytes(99), {}, r"expected raw samples or \.npy, got gzip; unpack or convert it; "),
         (b"PAR1" + bytes(99), {"dtype": "int8"}, r"expected raw samples or \.npy, got parquet, .* say --offset 0"),
         (bytes(4), {"range": "auto"}, r"histogram: expected a source that can be read twice, .* got standard input"),
     ],

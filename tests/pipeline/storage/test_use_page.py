@@ -25,6 +25,7 @@ def section(title: str) -> list[list[str]]:
 @pytest.mark.usefixtures("shared")
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("data").symlink_to(ROOT / "data")
     random = np.random.default_rng(0)
     matrix = random.integers(0, 1000, (6000, 600)).astype("i4")
     np.save("x.npy", matrix)
@@ -45,7 +46,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
             ran += 1
         else:
             subprocess.run(" ".join(words).replace("*.bin", "'*.bin'"), shell=True, check=True)
-    assert ran == 8 and Path("list.txt").read_text() == "runs/a.bin\nruns/b.bin\n"
+    assert ran == 9 and Path("list.txt").read_text() == "runs/a.bin\nruns/b.bin\n"
     np.testing.assert_array_equal(np.load("t.npy"), matrix[::10, -500:].T)
     square = matrix[:4, :4].astype("f4")
     np.testing.assert_allclose(np.load("c.npy"), np.vstack([square, square]) @ square, rtol=1e-6)

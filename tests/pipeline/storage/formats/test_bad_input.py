@@ -17,6 +17,7 @@ import pytest
 import pipeline
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.formats.codecs import ZLIB, Inflate
+from pipeline.storage.other_content import OtherContent
 from pipeline.storage.sources import open_source
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
@@ -174,7 +175,7 @@ def test_complex_sigmf(tmp_path: Path) -> None:
 def test_other_content(tmp_path: Path, content: bytes, name: str) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(content)
-    assert f"expected samples, got {name} data" in refused(UsageError, path)
+    assert f"expected samples, got {name}; unpack or convert it; " in refused(OtherContent, path)
     assert open_source((str(path),), "int32").samples == 4
 
 
