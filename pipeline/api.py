@@ -24,7 +24,7 @@ from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.rows import Layout, RowsAsked, rows_of_source
 from pipeline.settings import Settings
 from pipeline.storage.sources import Byteorder, Part, open_source
-from workflows import WORKFLOWS, Aggregation, ArrayJob
+from workflows import BUILT_IN, WORKFLOWS, Aggregation, ArrayJob
 from workflows.digest import DigestResult
 from workflows.histogram_result import HistogramResult
 from workflows.quantile_result import QuantileResult
@@ -34,7 +34,6 @@ Declared = TypeVar("Declared", bound=Aggregation[Any] | ArrayJob[Any])
 Path = str | os.PathLike[str]
 Given = Path | NDArray[Any]
 Jobs = Sequence[tuple[str, Mapping[str, Any]]]
-BUILT_IN = frozenset(WORKFLOWS)  # jobs, before anybody registers one
 
 
 def register(workflow: Declared) -> Declared:

@@ -10,7 +10,7 @@ from workflows.on_demand import OnDemand
 
 __all__ = ["WORKFLOWS", "Aggregation", "ArrayJob"]
 
-_JOBS = "histogram", "reduce", "quantile", "digest", "matmul", "transpose", "stencil", "map"
+BUILT_IN = "histogram", "reduce", "quantile", "digest", "matmul", "transpose", "stencil", "map"
 WORKFLOWS: OnDemand[Aggregation[Any] | ArrayJob[Any]] = OnDemand(
-    {name: f"workflows.{name}:{name.upper()}" for name in _JOBS}
+    {name: f"workflows.{name}:{name.upper()}" for name in BUILT_IN}
 )
