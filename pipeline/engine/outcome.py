@@ -16,7 +16,10 @@ from workflows.array_job import ArrayJob
 
 @dataclass
 class Stages:
-    """Where the time of a run went: seconds and bytes per stage, summed over workers. Stages overlap."""
+    """Where the time of a run went: seconds and bytes per stage, summed over workers. Stages overlap.
+
+    `compiling` is what of `start_up` this process has compiled, which later runs find compiled.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
@@ -28,6 +31,7 @@ class Stages:
     nbytes: int = 0
     wall: float = 0.0
     start_up: float = 0.0
+    compiling: float = 0.0
 
     def add(self, index: int, worker: str, device: str, *timelines: Timeline) -> None:
         """Add the times of a chunk or of a task's regions."""

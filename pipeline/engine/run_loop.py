@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
+from kernels.common.seconds import compiling
 from pipeline.cluster.choice import Load
 from pipeline.cluster.shared import open_workers
 from pipeline.cluster.worker import run_task
@@ -142,7 +143,7 @@ class Run:
         here: Callable[[str], object] = bool,
     ) -> Iterator[Workers]:  # fmt: skip
         """The workers, from `open_workers`; the time until `timed` begins counts as start-up."""
-        self._began = perf_counter()
+        self._began, self._compiled = perf_counter(), compiling.total
         with open_workers(self.settings.placement, nbytes, compiled, load, here) as self.workers:
             self.stages.lanes = dict.fromkeys(COMPUTING_STAGES, self.computing) | {"verify": self.workers.threads}
             with self.settings.monitor.running(self.workers):
@@ -152,7 +153,7 @@ class Run:
     def timed(self) -> Iterator[None]:
         """Measure the run without its start-up; what it has computed and verified, no signal throws away."""
         started = perf_counter()
-        self.stages.start_up = started - self._began
+        self.stages.start_up, self.stages.compiling = started - self._began, compiling.total - self._compiled
         yield
         self.stages.wall = perf_counter() - started
         seal()

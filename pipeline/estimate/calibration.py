@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from kernels.common.cache import open_cache, read_cached, write_cached
-from kernels.common.seconds import compiling
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.pace import LEAST_SECONDS
 from pipeline.estimate.machine import identity
@@ -102,9 +101,7 @@ class Run:
 
 
 def _measured(runs: Sequence[Run], settings: Settings) -> Model:
-    before = compiling.total
     first = runs[0].run(replace(settings, verify="full"))  # imports what a command does; what it compiles is kept
-    compiled = compiling.total - before
     unseal()
     points: list[Point] = []
     started = 0.0  # by a run that neither imports nor compiles
@@ -127,7 +124,7 @@ def _measured(runs: Sequence[Run], settings: Settings) -> Model:
     computing = _fit(points, [point.seconds for point in points])
     checks = _fit(points, [point.checked_seconds - point.seconds for point in points])
     passes = max(1, round(stages.nbytes / max(1, last.nbytes))) if last.operations == 0 else 1
-    return Model(max(first.stages.start_up - compiled, started), *computing, *checks, stage,
+    return Model(max(first.stages.start_up - first.stages.compiling, started), *computing, *checks, stage,
                  min(1.0, busy[stage] / stages.wall), passes, last.what)  # fmt: skip
 
 

@@ -257,7 +257,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     DOCS / "performance.md": {"speed": speed, "questions": questions, "question kernels": of_question_kernels,
                               "hostile kernels": of_hostile_kernels, "rows kernel": of_rows,
                               "select kernel": of_selection},
-    DOCS / "plan.md": {"estimates": partial(expected, "H100")},
+    DOCS / "plan.md": {"estimates": partial(expected, "H100"), "estimates, two cores": partial(expected, CORES)},
     DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
     DOCS / "studies.md": {"conclusions": conclusions},
