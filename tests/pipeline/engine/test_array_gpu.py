@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,9 +18,8 @@ import pipeline.gpu.devices
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
 from pipeline.engine.array_gpu import _lanes, compute_on_device, finish, warm_up
-from pipeline.engine.array_plan import ArrayPlan, nbytes_of
+from pipeline.engine.array_plan import ArrayPlan
 from pipeline.errors import PipelineError
-from pipeline.gpu import resident
 from pipeline.settings import Settings
 from pipeline.storage import mapped_output
 from pipeline.storage.array_file import join
@@ -33,7 +31,6 @@ from pipeline.timeline import Timeline
 from tests.cases.format_case import package_of
 from tests.emulator.kvikio import install
 from workflows.map import MAP, MapOptions
-from workflows.matmul import MATMUL, MatmulOptions
 from workflows.regions import Spec
 from workflows.stencil import STENCIL, StencilOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
@@ -244,46 +241,3 @@ def test_files_larger_than_the_memory_of_the_device(tmp_path: Path, dtype: str) 
         assert outcome.verdict.checked == rows * columns
         contents.append(path.read_bytes())
     assert contents[0] == contents[1]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize(("run", "limit", "reads"), [("a run", None, 2 + 3), ("", None, 12), ("a run", 2**30, 12)])
-def test_tiles_of_a_product_read_what_they_share_once(
-    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch, order: str, run: str, limit: int | None,
-    reads: int,
-) -> None:  # fmt: skip
-    """Rows of A for all tiles beside each other, columns of B for all above each other; not within a limit."""
-    resident.forget()
-    shapes = (40, 30), (30, 60)
-    a, b = (np.random.default_rng(n).integers(-99, 99, shape).astype(f"{order}f4") for n, shape in enumerate(shapes))
-    on = job_of(tmp_path, MATMUL, MatmulOptions(), a, b, limit=limit)
-    asked: list[Any] = []
-    given = pipeline.engine.array_gpu._to_device
-
-    def noted(array: Any, bounds: Any, timeline: Timeline) -> Any:
-        asked.append((array, bounds))
-        return given(array, bounds, timeline)
-
-    monkeypatch.setattr(pipeline.engine.array_gpu, "_to_device", noted)
-    spec, timeline = Spec((40, 60), np.dtype("f4")), Timeline()
-    with output_file(str(tmp_path / "out.npy"), spec) as ready:
-        plan = replace(on(ready()), run=run)
-        for region in itertools.product([(0, 20), (20, 40)], [(0, 20), (20, 40), (40, 60)]):
-            compute_on_device(plan, region, timeline)
-    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), a.astype("f8") @ b)
-    assert len(asked) == reads and sum(
-        timeline.nbytes[name] for name in ("read", "read+copy") if name in timeline.nbytes
-    ) == sum(nbytes_of(array.spec, bounds) for array, bounds in asked)
-    assert resident.forget() == (reads == 5)
-
-
-@pytest.mark.gpu
-def test_a_product_of_one_region_keeps_nothing(tmp_path: Path, limits: list[int]) -> None:
-    resident.forget()
-    a = np.eye(5, dtype="f4")
-    with output_file(str(tmp_path / "out.npy"), Spec((5, 5), a.dtype)) as ready:
-        plan = replace(job_of(tmp_path, MATMUL, MatmulOptions(), a, a)(ready()), run="a run")
-        compute_on_device(plan, ((0, 5), (0, 5)), Timeline())
-    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), a)
-    assert not resident.forget()
