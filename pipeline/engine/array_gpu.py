@@ -55,14 +55,15 @@ def compute_on_device(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Ma
     Elements computed, by path, if the workflow counts them.
     """
     _limit(plan)
-    used: list[Any] = []  # parts that kernels may read until the stream is synchronized
+    used: list[Any] = []  # parts that are kept, which kernels may read until the stream is synchronized
     shared = _shared_inputs(plan, region)
 
     def read(array: ArrayFile, bounds: Bounds) -> Any:
         if id(array) not in shared:
             return _to_device(array, bounds, timeline)
-        used.append(_shared(plan, array, bounds, timeline))
-        return used[-1]
+        block, kept = _shared(plan, array, bounds, timeline)
+        used.extend([block] * kept)  # others go as they are used up: there is no room
+        return block
 
     with _lane() as stream:
         block = compute_region(plan, region, read, timeline)
@@ -141,8 +142,8 @@ def _shared_inputs(plan: ArrayPlan, region: Bounds) -> set[int]:
     return {id(array) for array, shared in zip(plan.inputs, shares, strict=True) if shared}
 
 
-def _shared(plan: ArrayPlan, array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
-    """A part of an input, which may be on the device because another region needed it."""
+def _shared(plan: ArrayPlan, array: ArrayFile, bounds: Bounds, timeline: Timeline) -> tuple[Any, bool]:
+    """A part of an input, which may be on the device because another region needed it, and whether it stays there."""
     import cupy
 
     began, loaded = perf_counter(), False
@@ -156,10 +157,10 @@ def _shared(plan: ArrayPlan, array: ArrayFile, bounds: Bounds, timeline: Timelin
 
     number = next(number for number, one in enumerate(plan.inputs) if one is array)
     place = int(cupy.cuda.runtime.getDevice()), number, bounds
-    block = resident.part(plan.run, place, nbytes_of(array.spec, bounds), load)
+    part = resident.part(plan.run, place, nbytes_of(array.spec, bounds), load)
     if not loaded:
         timeline.add("read+copy", began, perf_counter() - began)  # waited for whoever loads it
-    return block
+    return part
 
 
 def _typed(flat: Any, spec: Spec, bounds: Bounds) -> Any:

@@ -42,7 +42,7 @@ def keeping(run: str, place: Place, blocks: Iterator[Any]) -> Iterator[Any]:
                 _blocks[place] = copies
 
 
-def part(run: str, place: Hashable, nbytes: int, load: Callable[[], Any]) -> Any:
+def part(run: str, place: Hashable, nbytes: int, load: Callable[[], Any]) -> tuple[Any, bool]:
     """A part of an array: loaded by who asks first and, if there is room, kept for all others of the run.
 
     Parameters
@@ -52,8 +52,12 @@ def part(run: str, place: Hashable, nbytes: int, load: Callable[[], Any]) -> Any
         Device, array and region.
     nbytes
     load
-        Returns the part once the device has it. Whoever uses it keeps a reference until no kernel reads it any more:
-        memory of one stream may be given to another.
+        Returns the part once the device has it.
+
+    Returns
+    -------
+    The part, and whether it is kept. Whoever uses one that is keeps a reference until no kernel reads it any more: its
+    memory belongs to the stream of who loaded it, which may get it back before.
     """
     with _lock:
         _begin(run)
@@ -64,8 +68,8 @@ def part(run: str, place: Hashable, nbytes: int, load: Callable[[], Any]) -> Any
             own = None
     if own is None:
         if coming and coming.exception() is None:  # waits
-            return coming.result()
-        return load()
+            return coming.result(), True
+        return load(), False
     try:
         own.set_result(loaded := load())
     except BaseException as error:
@@ -74,7 +78,7 @@ def part(run: str, place: Hashable, nbytes: int, load: Callable[[], Any]) -> Any
                 del _parts[place]
         own.set_exception(error)  # who waits for it loads it again
         raise
-    return loaded
+    return loaded, True
 
 
 def forget() -> bool:

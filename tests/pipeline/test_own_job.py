@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import re
-import runpy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import pipeline
 import pipeline.api
 from pipeline.errors import PipelineError
-from workflows import WORKFLOWS, Aggregation
+from tests.pipeline.test_api import clipping as clipping
+from workflows import Aggregation
 
 ROOT = Path(__file__).parents[2]
 ECG = ROOT / "data" / "ecg.npy"
-EXAMPLE = ROOT / "docs" / "examples" / "clipping.py"
-
-
-@pytest.fixture
-def clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflows.WORKFLOWS", dict(WORKFLOWS))
-    own = dict(WORKFLOWS)
-    for module in ("api", "arguments"):
-        monkeypatch.setattr(f"pipeline.{module}.WORKFLOWS", own)
-    runpy.run_path(str(EXAMPLE))
 
 
 def test_a_job_of_ones_own_can_be_registered_again(clipping: None) -> None:

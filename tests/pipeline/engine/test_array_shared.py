@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,34 @@ def test_slabs_of_both_factors_are_told_apart_and_replays_read_again(
         assert len(asked) == 4 + 4
         assert compute_regions_again(plan, regions[:1], "gpu").same and len(asked) == 8 + 2 * 4
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), a.astype("f8") @ b)
+
+
+@pytest.mark.gpu
+def test_without_room_a_region_holds_no_more_than_a_slab(
+    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long its sums are."""
+    resident.forget()
+    monkeypatch.setattr("workflows.matmul.SLAB", 10)
+    monkeypatch.setattr(resident, "_room", lambda nbytes: False)
+    a, b = (
+        np.random.default_rng(n).integers(-99, 99, shape).astype("f4") for n, shape in enumerate(((40, 90), (90, 40)))
+    )
+    given, loaded, alive = pipeline.engine.array_gpu._to_device, list[Any](), list[int]()
+
+    def noted(*one: Any) -> Any:
+        alive.append(sum(part() is not None for part in loaded))
+        block = given(*one)
+        loaded.append(weakref.ref(block))
+        return block
+
+    monkeypatch.setattr(pipeline.engine.array_gpu, "_to_device", noted)
+    with output_file(str(tmp_path / "out.npy"), Spec((40, 40), np.dtype("f4"))) as ready:
+        plan = replace(job_of(tmp_path, MATMUL, MatmulOptions(), a, b)(ready()), run="a run")
+        for region in itertools.product([(0, 20), (20, 40)], repeat=2):
+            compute_on_device(plan, region, Timeline())
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), a.astype("f8") @ b)
+    assert len(alive) == 4 * 2 * 2 * 9 and max(alive) <= 2
 
 
 @pytest.mark.gpu

@@ -136,9 +136,9 @@ def test_a_part_is_loaded_once_by_however_many_ask(gpu: Any) -> None:
             pass
         assert not any(future.done() for future in futures)
         begun.set()
-        assert [future.result(10) for future in futures] == [[7]] * 4
-    assert len(loads) == 1 and all(future.result() is futures[0].result() for future in futures)
-    assert resident.part("run", "elsewhere", 8, lambda: 8) == 8
+        assert [future.result(10) for future in futures] == [([7], True)] * 4
+    assert len(loads) == 1 and all(future.result()[0] is futures[0].result()[0] for future in futures)
+    assert resident.part("run", "elsewhere", 8, lambda: 8) == (8, True)
 
 
 def test_a_part_that_could_not_be_loaded_is_loaded_again_by_who_waits(gpu: Any) -> None:
@@ -157,33 +157,29 @@ def test_a_part_that_could_not_be_loaded_is_loaded_again_by_who_waits(gpu: Any) 
             pass
         second = pool.submit(resident.part, "run", "place", 8, load)
         waiting.set()
-        assert isinstance(first.exception(10), OSError) and second.result(10) == 7
+        assert isinstance(first.exception(10), OSError) and second.result(10) == (7, False)
     assert len(tries) == 2
 
 
 def test_parts_of_another_run_are_freed(gpu: Any) -> None:
     values = iter(range(9))
-    assert [resident.part(run, "place", 8, lambda: next(values)) for run in "aab"] == [0, 0, 1]
-    assert resident.forget() and resident.part("b", "place", 8, lambda: 3) == 3
+    assert [resident.part(run, "place", 8, lambda: next(values))[0] for run in "aab"] == [0, 0, 1]
+    assert resident.forget() and resident.part("b", "place", 8, lambda: 3) == (3, True)
 
 
 def test_parts_without_room_are_not_kept(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu.cuda.runtime, "memGetInfo", lambda: (26_000, 100_000))
     values = iter(range(4))
-    assert [resident.part("run", nbytes, nbytes, lambda: next(values)) for nbytes in (1001, 1001, 1000, 1000)] == [
-        0,
-        1,
-        2,
-        2,
-    ]
+    for nbytes, expected in ((1001, (0, False)), (1001, (1, False)), (1000, (2, True)), (1000, (2, True))):
+        assert resident.part("run", nbytes, nbytes, lambda: next(values)) == expected
 
 
 def test_parts_whose_memory_was_needed_are_not_kept_again(gpu: Any) -> None:
     values = iter(range(9))
 
-    def ask(run: str) -> int:
-        return int(resident.part(run, "place", 8, lambda: next(values)))
+    def ask(run: str) -> Any:
+        return resident.part(run, "place", 8, lambda: next(values))
 
-    assert [ask("one"), ask("one")] == [0, 0]
+    assert [ask("one"), ask("one")] == [(0, True)] * 2
     assert resident.make_room() and not resident.make_room()
-    assert [ask("one"), ask("one"), ask("other"), ask("other")] == [1, 2, 3, 3]
+    assert [ask("one"), ask("one"), ask("other"), ask("other")] == [(1, False), (2, False), (3, True), (3, True)]

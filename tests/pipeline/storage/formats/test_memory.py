@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,19 +67,22 @@ def _zarr(folder: Path, count: int) -> str:
     return str(folder)
 
 
+GZIP = MappingProxyType({"name": "gzip"})
+
+
 def _zstd_shard(folder: Path, count: int) -> str:
     compress = package_of("numcodecs.zstd").compress
     return _shard(folder, count, {"name": "zstd", "configuration": {"level": 1}}, bytes(compress(CHUNK.tobytes(), 1)))
 
 
-def _shard(folder: Path, count: int, codec: Any = {"name": "gzip"}, stored: bytes = b"") -> str:  # noqa: B006
+def _shard(folder: Path, count: int, codec: Any = GZIP, stored: bytes = b"") -> str:
     """All chunks in one file."""
     stored, length = stored or gzip.compress(CHUNK.tobytes(), 1), count * SIDE
     metadata = {"zarr_format": 3, "node_type": "array", "shape": [length, length], "data_type": "int32",
                 "fill_value": 0, "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [length, length]}},
                 "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "sharding_indexed", "configuration": {
                     "chunk_shape": CHUNK.shape, "index_codecs": [{"name": "bytes"}], "codecs": [
-                        {"name": "bytes", "configuration": {"endian": "little"}}, codec]}}]}  # fmt: skip
+                        {"name": "bytes", "configuration": {"endian": "little"}}, dict(codec)]}}]}  # fmt: skip
     (folder / "c" / "0").mkdir(parents=True)
     starts = len(stored) * np.arange(count**2)
     index = np.stack([starts, np.full(count**2, len(stored))], axis=1).astype("<u8")

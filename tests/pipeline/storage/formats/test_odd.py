@@ -91,7 +91,8 @@ def test_many_chunks_of_a_call(
         many = real(steps)
 
         def called(*given: Any) -> Any:
-            failures.append(len(failed := many(*given)))  # type: ignore[misc]
+            failed = many(*given)
+            failures.append(len(failed))
             return failed
 
         return called if many else None

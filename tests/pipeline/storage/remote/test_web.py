@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ def test_jobs_agree_with_numpy(server: WebServer, tmp_path: Path) -> None:
             COUNTS.tolist()
         )
         asked = [range_ for _, range_, condition in server.requests if condition is not None]
-        nbytes = sum(int(last) - int(first) + 1 for first, last in (text[6:].split("-") for text in asked if text))
-        assert 2 * SAMPLES.nbytes <= nbytes < 3 * SAMPLES.nbytes  # some requests are made again on a busy machine
+        times = Counter(tuple(map(int, text[6:].split("-"))) for text in asked if text)
+        # A request that the server drops, on a busy machine, is made again.
+        assert min(times.values()) >= 2 and sum(last - first + 1 for first, last in times) == SAMPLES.nbytes
         assert len(server.requests) == len(asked) + 1  # the first look
     both = pipeline.run("reduce", server.url("/a.bin"), server.url("/a.bin"), dtype="int16", op="sum,argmax")
     assert both.values == {"sum": 2 * SAMPLES.sum(dtype="i8"), "argmax": SAMPLES.argmax()}
