@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
 
-class OnDemand(MutableMapping[str, Value], Generic[Value]):
+class OnDemand(MutableMapping[str, Value]):
     """Values by name, in the order of the names.
 
     Parameters
