@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import BinaryIO, NamedTuple
 
 from pipeline.cluster.processes import ENVIRONMENT
 
 PROJECT = str(Path(__file__).parents[2])
 COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
+
+
+END_SECONDS = 1.0  # for a process that does nothing
 
 
 class CheckProcess(NamedTuple):
@@ -31,6 +35,18 @@ def start_early() -> None:
     """Start one that will probably be needed. It imports its modules while this process imports its own."""
     with suppress(OSError):
         _early.append(start())
+        atexit.register(_end_unneeded)
+
+
+def _end_unneeded() -> None:
+    """It would end with this process, too, but Python warns developers of what is left open."""
+    while _early:
+        process, connection, plan = _early.pop()
+        process.kill()
+        connection.close()
+        plan.close()
+        with suppress(TimeoutExpired):
+            process.wait(END_SECONDS)
 
 
 def take() -> CheckProcess:

@@ -26,16 +26,16 @@ from workflows.regions import Spec
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(("order", "layout"), [("<", "C"), (">", "C"), ("<", "F")])
 @pytest.mark.parametrize(("run", "limit", "reads"), [("a run", None, 2 + 3), ("", None, 12), ("a run", 2**30, 12)])
 def test_tiles_of_a_product_read_what_they_share_once(
-    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch, order: str, run: str, limit: int | None,
-    reads: int,
+    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch, order: str, layout: Any, run: str,
+    limit: int | None, reads: int,
 ) -> None:  # fmt: skip
     """Rows of A for all tiles beside each other, columns of B for all above each other; not within a limit."""
     resident.forget()
     shapes = (40, 30), (30, 60)
-    a, b = (np.random.default_rng(n).integers(-99, 99, shape).astype(f"{order}f4") for n, shape in enumerate(shapes))
+    a, b = (np.random.default_rng(0).integers(-99, 99, shape).astype(f"{order}f4", layout) for shape in shapes)
     on = job_of(tmp_path, MATMUL, MatmulOptions(), a, b, limit=limit)
     asked: list[Any] = []
     given = pipeline.engine.array_gpu._to_device
