@@ -1,4 +1,4 @@
-"""A file in the page cache to its histogram, on the GPUs at hand, next to kvikio alone and dask.array.
+"""A file in the page cache to its histogram and its sums, on the GPUs at hand, next to kvikio alone and dask.array.
 
 python -m tests.benchmarks.histogram_file OUT.json [GiB]
 """
@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import product
 from multiprocessing import get_context
 from time import perf_counter
 from typing import Any
@@ -25,6 +26,7 @@ from pipeline.storage.sources import open_source
 from tests.benchmarks.common import save
 from workflows import WORKFLOWS
 from workflows.histogram import HistogramOptions
+from workflows.reduce import ReduceOptions
 
 MEMORY = "/dev/shm"
 PART = 2**30
@@ -119,28 +121,30 @@ def measure(gib: int = 16) -> dict[str, Any]:
             os.link(path, name)
         source = open_source(names)
         nbytes = source.nbytes // TIMES
-        job = WORKFLOWS["histogram"]
+        jobs = {"histogram": HistogramOptions(), "reduce": ReduceOptions()}
         rows = []
-        results = set()
+        results: dict[str, set[str]] = {name: set() for name in jobs}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus))))
         plans = [("one GPU", visible.partition(",")[0], Placement("gpu")), ("CPU", visible, Placement("cpu"))]
         if gpus > 1:
             plans.insert(1, (f"{gpus} GPUs", visible, Placement(gpus="all")))
         for name, seen, placement in plans:
             os.environ["CUDA_VISIBLE_DEVICES"] = seen
-            for turn, verify in enumerate(("sample", "off", "sample") if name != "CPU" else ("off",)):
-                outcome = run(job, HistogramOptions(), source, Settings(placement=placement, verify=verify))
+            turns = ("sample", "off", "sample") if name != "CPU" else ("off",)
+            for (job, options), (turn, verify) in product(jobs.items(), enumerate(turns)):
+                outcome = run(WORKFLOWS[job], options, source, Settings(placement=placement, verify=verify))
                 report = to_json(outcome)
-                results.add(str(report["result"]))
-                rows.append({"where": name, "turn": turn, "verify": verify, **report["performance"]})
-                print(name, verify, f"{report['performance']['bytes_per_second'] / 1e9:.1f} GB/s", flush=True)
+                results[job].add(str(report["result"]))
+                rows.append({"job": job, "where": name, "turn": turn, "verify": verify, **report["performance"]})
+                print(job, name, verify, f"{report['performance']['bytes_per_second'] / 1e9:.1f} GB/s", flush=True)
         # In a process that has not been limited to one GPU.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             peers = {"pinned to device": pool.submit(pinned_copies, gpus).result()}
         if gpus == 1:
             peers |= {"kvikio alone": kvikio_alone(path, nbytes),
                       "dask.array.histogram over CuPy": dask_array(path, min(nbytes, 2**32))}  # fmt: skip
-        return {"bytes": source.nbytes, "runs": rows, "peers, bytes per second": peers, "identical": len(results) == 1}
+        return {"bytes": source.nbytes, "runs": rows, "peers, bytes per second": peers,
+                "identical": all(len(of) == 1 for of in results.values())}  # fmt: skip
 
 
 if __name__ == "__main__":

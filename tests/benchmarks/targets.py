@@ -201,8 +201,11 @@ def small_histogram() -> Figure:
     return worst(ratios, Need(0, "", at_most=True))
 
 
-def from_file(machine: str, where: str, beside: str) -> Figure:
-    """Best rate of a run on a file in the page cache, over that of a peer or limit in the same process."""
+def from_file(machine: str, where: str, beside: str, job: str = "histogram", verify: str = "") -> Figure:
+    """Best rate of a run on a file in the page cache, over that of a peer or limit in the same process.
+
+    `verify`: of runs checked that way; by default of all.
+    """
     figures = read(f"histogram_file_{machine}")
     if not figures["identical"]:
         raise ValueError("the recorded runs differ in their results: a bug to find, not a figure to show")
@@ -210,7 +213,7 @@ def from_file(machine: str, where: str, beside: str) -> Figure:
         rate for name, rate in figures["peers, bytes per second"].items() if name.lower().startswith(beside.lower())
     ]
     runs = [Figure(run["bytes_per_second"], f"{run['bytes_per_second'] / 1e9:.1f} GB/s") for run in figures["runs"]
-            if run["where"] == where]  # fmt: skip
+            if (run.get("job", job), run["where"]) == (job, where) and verify in ("", run["verify"])]  # fmt: skip
     if not theirs or not runs:
         raise NotMeasured(beside)
     best = max(runs)
@@ -254,10 +257,10 @@ def waiting(machine: str, *keys: str) -> Figure:
     return Figure(value(read(f"waiting_{machine}"), *keys))
 
 
-def compiling(machine: str) -> Figure:
-    """Extra seconds of a command when no kernel was compiled before."""
+def longer(machine: str, what: str, than: str) -> Figure:
+    """Seconds by which a command of `waiting` takes longer than another one."""
     taken = value(read(f"waiting_{machine}"), "command, seconds")
-    return Figure(max(0.0, value(taken, "cold, one GPU") - value(taken, "warm, one GPU")))
+    return Figure(max(0.0, value(taken, what) - value(taken, than)))
 
 
 def kernel(what: str, need: Need, name: str, *keys: Any, bound: str = "", peer: Need | None = None,

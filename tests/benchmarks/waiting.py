@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +24,9 @@ from pipeline.storage.sources import Files, SourceFile
 from tests.benchmarks.common import command, process, with_bytecode
 
 TINY_CHUNK = 4096  # bytes: a chunk that takes no time except for its scheduling
+BARE = "import numpy, distributed"  # what any program with these packages waits for
+BARE_GPU = "import cupy, distributed; cupy.cuda.runtime.free(0)"  # which makes a context
+IMPORT = "from time import perf_counter as now; began = now(); import pipeline; print(now() - began)"
 
 
 def job(*options: str, every: bool = False) -> list[str]:
@@ -41,6 +45,7 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
     generate(path, samples)
     gpus = find_devices().usable
     works = {"help": command("--help"), "warm": job(path, every=gpus > 1)}
+    works["bare interpreter"] = [sys.executable, "-c", BARE_GPU if gpus else BARE]
     if gpus:
         works |= {"warm, one GPU": job(path), "cold, one GPU": job(path)}
     taken: dict[str, list[float]] = {name: [] for name in works}
@@ -50,7 +55,9 @@ def commands(samples: int, repeats: int, folder: str) -> dict[str, float]:
             seconds = process(work, environment(folder, cache)).seconds
             if turn:  # the first run compiles kernels and Python
                 taken[name].append(seconds)
-    return {name: min(seconds) for name, seconds in taken.items()}
+    least = {name: min(seconds) for name, seconds in taken.items()}
+    imports = (process([sys.executable, "-c", IMPORT], environment(folder)).printed for _ in range(repeats))
+    return least | {"import pipeline": min(map(float, imports))}
 
 
 def planning(chunks: int) -> dict[str, float]:
