@@ -132,7 +132,7 @@ class FloatCheck(ElementCheck):
 
     def wrong(self, product: Array) -> list[str]:
         """Errors in a product, shape (..., M, N); sets `undetected`."""
-        self.take(product)
+        self.take(product, measure=not self._library)
         if self._singly:
             return self.wrong_singly() + self.wrong_elsewhere()
         return self._wrong_sums(self._sums, self.groups) + self.wrong_elsewhere()

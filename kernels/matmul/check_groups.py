@@ -69,13 +69,21 @@ class Groups:
             matrix[np.arange(len(places)), places] = signs
         return matrix
 
-    @cached_property
-    def members(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The columns that each sum adds, then those that it subtracts; where these and those begin, and the end."""
-        runs = 2 * self.sums + (self.signs < 0)
+    def members(self, width: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The columns of each sum, in blocks of so many columns: those that it adds, then those that it subtracts.
+
+        Returns
+        -------
+        columns, starts : int32 arrays, shapes (rounds × columns,) and (blocks, 2 × sums + 1)
+            Columns of a block count from its first. In each block starts has where these and those begin, and the end.
+        """
+        every = np.arange(self.sums.shape[1])
+        runs = 2 * self.sums + (self.signs < 0) + every // width * 2 * self.number
         order = np.argsort(runs, axis=None, kind="stable")
-        starts = np.searchsorted(runs.reshape(-1)[order], np.arange(2 * self.number + 1))
-        return (order % self.sums.shape[1]).astype(np.int32), starts.astype(np.int32)
+        blocks = -(-len(every) // width)
+        ends = np.searchsorted(runs.reshape(-1)[order], np.arange(2 * self.number * blocks + 1))
+        starts = np.concatenate([ends[:-1].reshape(blocks, -1), ends[2 * self.number :: 2 * self.number, None]], axis=1)
+        return (order % len(every) % width).astype(np.int32), starts.astype(np.int32)
 
     def elements(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows and columns of the elements of sums, each given by row and number: int array, shape (n, 2)."""

@@ -105,7 +105,7 @@ class LibraryCheck(FloatCheck):
 
     def wrong(self, product: Array) -> list[str]:
         """Errors in a product, shape (..., M, N); sets `undetected`."""
-        self.take(product)
+        self.take(product, measure=not self._library)
         if self._singly:
             return self.wrong_singly()
         sums = self._sums

@@ -64,19 +64,25 @@ class Measured:
         largest, nonfinite = zip(*of_parts, strict=True)
         self.columns.settle(np.maximum.reduce(largest), np.logical_or.reduce(nonfinite))
 
-    def take(self, product: Array) -> None:
-        """The product, whose rows with overflows are noted."""
-        self.product = product
+    def take(self, product: Array, measure: bool = True) -> None:
+        """The product, whose rows with overflows are noted now, or by who sees infinities or NaN in them."""
+        self.product, self.overflowed_rows = product, np.zeros((*product.shape[:-1], 1), bool)
+        self._finite = not (self.rows.nonfinite.any() or self.columns.nonfinite.any())
+        if measure:
+            on_tiles(self.note_overflows, self._parts)
 
-        def overflowed(part: slice) -> Array:
-            tile = product[..., part, :]
-            if not self.rows.measured([tile])[1].any():
-                return np.zeros((*tile.shape[:-1], 1), bool)
-            bad = ~(np.isfinite(tile) | self.rows.some(self.rows.nonfinite, None, part) | self.columns.nonfinite)
-            return np.asarray(bad.any(-1, keepdims=True))
-
-        self.overflowed_rows = np.concatenate(on_tiles(overflowed, self._parts), -2) & ~self.rows.nonfinite
-        self._finite = not any(map(np.any, (self.rows.nonfinite, self.columns.nonfinite, self.overflowed_rows)))
+    def note_overflows(self, part: slice) -> bool:
+        """Note rows with overflows among some rows of C; whether there are any that were not noted."""
+        tile, nonfinite = self.product[..., part, :], self.rows.some(self.rows.nonfinite, None, part)
+        if not self.rows.measured([tile])[1].any():
+            return False
+        bad = (~(np.isfinite(tile) | self.columns.nonfinite)).any(-1, keepdims=True) & ~nonfinite
+        noted = self.overflowed_rows[..., part, :]
+        new = bool((bad & ~noted).any())
+        noted |= bad
+        if new:
+            self._finite = False
+        return new
 
     def scaled_product(self, batch: Batch, rows: Any, columns: Any) -> Array:
         """Some rows and columns of C, scaled, with zeros for those that are compared elsewhere."""

@@ -1,5 +1,7 @@
 // Sums of groups of columns, with signs, and products with such sums, for check_sums.py: a tile of a matrix at a time.
 
+#include <algorithm>
+
 #include "check_examined.hpp"
 #include "check_tile.hpp"
 
@@ -7,69 +9,78 @@ namespace {
 
 // As in check_sums.py and check_lines.py.
 constexpr size_t INNER = 128;  // products that are added up before they are added to a sum
-constexpr size_t LANES = 8;    // terms of a group that are added up side by side
+constexpr size_t LANES = 4;    // terms of a group that are added up side by side
 
-// The columns that each sum adds, and those that it subtracts: from starts[2 s] and from starts[2 s + 1] on.
+// In blocks of so many columns, which fit the cache: the columns that each sum adds, from starts[2 s] on, and those that it
+// subtracts, from starts[2 s + 1] on. Each block has starts of its own.
 struct Groups {
     const int32_t *columns, *starts;
-    size_t sums;
+    size_t sums, width;
 };
 
 template <class Real>
-inline Vector<Real> total(Vector<Real> (&parts)[LANES]) {
-#pragma GCC unroll 8
-    for (size_t half = LANES / 2; half; half /= 2)
-#pragma GCC unroll 8
-        for (size_t i = 0; i < half; ++i) parts[i] += parts[i + half];
-    return parts[0];
+inline Vector<Real> total(const Vector<Real> (&parts)[LANES]) {
+    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
-template <class Real>
-inline Vector<Real> added(const Real* numbers, const int32_t* from, const int32_t* to) {
-    Vector<Real> parts[LANES] = {};
+// Adds columns to parts of a sum, or subtracts them.
+template <bool SUBTRACTED, class Real>
+inline void add(const Real* numbers, const int32_t* from, const int32_t* to, Vector<Real> (&parts)[LANES]) {
     for (; from + LANES <= to; from += LANES)
-#pragma GCC unroll 8
-        for (size_t i = 0; i < LANES; ++i) parts[i] += loaded(numbers + from[i] * Of<Real>::ROWS);
-#pragma GCC unroll 8
-    for (size_t i = 0; i < LANES; ++i)
-        if (from + i < to) parts[i] += loaded(numbers + from[i] * Of<Real>::ROWS);
-    return total<Real>(parts);
+#pragma GCC unroll 4
+        for (size_t i = 0; i < LANES; ++i) {
+            const Vector<Real> number = loaded(numbers + from[i] * Of<Real>::ROWS);
+            parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
+        }
+#pragma GCC unroll 3
+    for (size_t i = 0; i + 1 < LANES; ++i)
+        if (from + i < to) {
+            const Vector<Real> number = loaded(numbers + from[i] * Of<Real>::ROWS);
+            parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
+        }
 }
 
-// Sums of the powers of two below magnitudes, and of their squares.
-template <class Real>
-inline void add_powers(const Real* numbers, const int32_t* from, const int32_t* to, Vector<Real>& sum,
-                       Vector<Real>& square) {
-    Vector<Real> sums[2] = {}, squares[2] = {};
-    for (; from + 2 <= to; from += 2)
-#pragma GCC unroll 2
-        for (size_t i = 0; i < 2; ++i) {
-            const Vector<Real> power = powers(loaded(numbers + from[i] * Of<Real>::ROWS));
-            sums[i] += power;
-            squares[i] += power * power;
-        }
-    if (from < to) {
-        const Vector<Real> power = powers(loaded(numbers + *from * Of<Real>::ROWS));
-        sums[0] += power;
-        squares[0] += power * power;
-    }
-    sum = sums[0] + sums[1];
-    square = squares[0] + squares[1];
+// The same, and sums of the powers of two below magnitudes, and of their squares.
+template <bool SUBTRACTED, class Real>
+inline void add_with_powers(const Real* numbers, const int32_t* from, const int32_t* to,
+                            Vector<Real> (&parts)[LANES], Vector<Real> (&sums)[2], Vector<Real> (&squares)[2]) {
+    const auto one = [&](int32_t column, size_t i) {
+        const Vector<Real> number = loaded(numbers + column * Of<Real>::ROWS), power = powers(number);
+        parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
+        sums[i % 2] += power;
+        squares[i % 2] += power * power;
+    };
+    for (; from + LANES <= to; from += LANES)
+#pragma GCC unroll 4
+        for (size_t i = 0; i < LANES; ++i) one(from[i], i);
+#pragma GCC unroll 3
+    for (size_t i = 0; i + 1 < LANES; ++i)
+        if (from + i < to) one(from[i], i);
 }
 
 template <class T, class Real>
 void add_groups(const Matrix& m, bool sizes, const Groups& groups, double* column_squares, void* memory, void* to,
                 size_t stride) {
     Real *buffer = static_cast<Real*>(memory), *out = static_cast<Real*>(to);
+    std::vector<Vector<Real>> sums(groups.sums);
     for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
-        load<T, Real, OF_COLUMNS>(m, row, 0, m.columns, sizes, nullptr, nullptr, column_squares, buffer);
-        for (size_t s = 0; s < groups.sums; ++s) {
-            const int32_t* columns = groups.columns;
-            const int32_t* starts = groups.starts + 2 * s;
-            const Vector<Real> plus = added(buffer, columns + starts[0], columns + starts[1]);
-            const Vector<Real> minus = added(buffer, columns + starts[1], columns + starts[2]);
-            store(out + s * stride + row, sizes ? plus + minus : plus - minus);
+        std::fill(sums.begin(), sums.end(), Vector<Real>{});
+        const int32_t* starts = groups.starts;
+        for (size_t at = 0; at < m.columns; at += groups.width, ++starts) {
+            const size_t width = m.columns - at < groups.width ? m.columns - at : groups.width;
+            load<T, Real, OF_COLUMNS>(m, row, at, width, sizes, nullptr, nullptr, column_squares, buffer);
+            for (size_t s = 0; s < groups.sums; ++s, starts += 2) {
+                const int32_t* columns = groups.columns;
+                Vector<Real> parts[LANES] = {};
+                add<false>(buffer, columns + starts[0], columns + starts[1], parts);
+                if (sizes)
+                    add<false>(buffer, columns + starts[1], columns + starts[2], parts);
+                else
+                    add<true>(buffer, columns + starts[1], columns + starts[2], parts);
+                sums[s] += total<Real>(parts);
+            }
         }
+        for (size_t s = 0; s < groups.sums; ++s) store(out + s * stride + row, sums[s]);
     }
 }
 
@@ -88,27 +99,40 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
                     void* to_most) {
     const Limits<Real>& limits = *static_cast<const Limits<Real>*>(of_limits);
     Real* buffer = static_cast<Real*>(memory);
+    struct Sums {
+        Vector<Real> total, powers, squares;
+    };
+    std::vector<Sums> sums(groups.sums);
     for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
-        load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, static_cast<const Real*>(weights), row_squares, nullptr,
-                               buffer);
+        std::fill(sums.begin(), sums.end(), Sums{});
+        const int32_t* starts = groups.starts;
+        for (size_t at = 0; at < m.columns; at += groups.width, ++starts) {
+            const size_t width = m.columns - at < groups.width ? m.columns - at : groups.width;
+            load<T, Real, OF_BOTH>(m, row, at, width, false, static_cast<const Real*>(weights), row_squares, nullptr,
+                                   buffer);
+            for (size_t s = 0; s < groups.sums; ++s, starts += 2) {
+                const int32_t* columns = groups.columns;
+                Vector<Real> parts[LANES] = {}, powers[2] = {}, squares[2] = {};
+                add_with_powers<false>(buffer, columns + starts[0], columns + starts[1], parts, powers, squares);
+                add_with_powers<true>(buffer, columns + starts[1], columns + starts[2], parts, powers, squares);
+                sums[s].total += total<Real>(parts);
+                sums[s].powers += powers[0] + powers[1];
+                sums[s].squares += squares[0] + squares[1];
+            }
+        }
         const Vector<Real> norms = loaded(limits.norms + row), halves = loaded(limits.halves + row);
         for (size_t s = 0; s < groups.sums; ++s) {
-            const int32_t* columns = groups.columns;
-            const int32_t* starts = groups.starts + 2 * s;
             const size_t at = s * HEIGHT + row;
-            const Vector<Real> plus = added(buffer, columns + starts[0], columns + starts[1]);
-            const Vector<Real> minus = added(buffer, columns + starts[1], columns + starts[2]);
             Vector<Real> product;
             for (size_t i = 0; i < Of<Real>::ROWS; ++i) product[i] = static_cast<Real>(products[at + i]);
-            store(static_cast<Real*>(to) + at, product - (plus - minus));
-            Vector<Real> powers, squares;
-            add_powers(buffer, columns + starts[0], columns + starts[2], powers, squares);
+            store(static_cast<Real*>(to) + at, product - sums[s].total);
             const Vector<Real> others = halves * limits.of_halves[s] + static_cast<Real>(limits.underflow);
             const Vector<Real> own = limits.own_bounds ? loaded(limits.own_bounds + at) : norms * limits.own[s];
-            const Vector<Real> most =
-                (others + own + powers * static_cast<Real>(limits.powers)) * static_cast<Real>(limits.upwards);
+            const Vector<Real> most = (others + own + sums[s].powers * static_cast<Real>(limits.powers)) *
+                                      static_cast<Real>(limits.upwards);
             Vector<Real> likely = others + norms * limits.likely[s];
-            for (size_t i = 0; i < Of<Real>::ROWS; ++i) likely[i] += root(squares[i]) * static_cast<Real>(limits.roundings);
+            for (size_t i = 0; i < Of<Real>::ROWS; ++i)
+                likely[i] += root(sums[s].squares[i]) * static_cast<Real>(limits.roundings);
             store(static_cast<Real*>(to_likely) + at, likely < most ? likely : most);
             store(static_cast<Real*>(to_most) + at, most);
         }

@@ -20,7 +20,10 @@ from kernels.matmul.check_measured import Measured
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 # As in check_sums.cpp.
-HEIGHT, LANES = 128, 8
+HEIGHT, LANES = 128, 4
+
+# Columns of a block, of which each sum adds up its own: a few of every group, and vectors of them stay in the cache.
+WIDTH, OF_GROUP = 256, 16
 
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
 DOTS = 2 * INNER  # products of each of some elements that a thread adds up at a time
@@ -37,7 +40,7 @@ class _Matrix(ctypes.Structure):
 
 
 class _Groups(ctypes.Structure):
-    _fields_ = (("columns", _pointer), ("starts", _pointer), ("sums", _size))
+    _fields_ = (("columns", _pointer), ("starts", _pointer), ("sums", _size), ("width", _size))
 
 
 class _Limits(ctypes.Structure):
@@ -72,6 +75,12 @@ def functions() -> ctypes.CDLL | None:
     return library
 
 
+def depth_of(starts: Array) -> int:
+    """Additions until a number is part of the sum of its group, at most, from `starts` of `Groups.members`."""
+    of_lanes = -(-np.diff(starts) // LANES)
+    return int(of_lanes.reshape(len(starts), -1, 2).sum(-1).max(initial=0)) + LANES.bit_length() - 1 + len(starts)
+
+
 class TileSums:
     """Sums of groups of columns of one matrix, tile by tile: `Sums` says what they are.
 
@@ -90,16 +99,17 @@ class TileSums:
         self, library: ctypes.CDLL, measured: Measured, groups: Groups, parts: Sequence[slice] | None = None
     ) -> None:
         self._library, self._of, self._groups, self._number = library, measured, groups, groups.number
-        self._arrays = *groups.members, groups.sums.astype(np.int32), groups.signs
+        self._width = max(WIDTH, OF_GROUP * groups.number // max(1, groups.rounds))
+        self._arrays = *groups.members(self._width), groups.sums.astype(np.int32), groups.signs
         columns, starts, sums, signs = (array.ctypes.data for array in self._arrays)
         self._members, self._rounds = (
-            _Groups(columns, starts, self._number),
+            _Groups(columns, starts, self._number, self._width),
             _Rounds(sums, signs, groups.rounds, self._number),
         )
         self._type = TYPES.index(measured.format.dtype)
         # Numbers of 16 bits are computed with as floats, others as doubles.
         self._real: np.dtype[Any] = np.dtype(np.float64 if self._type else np.float32)
-        self.unit, self.depth = 2.0**-53 if self._type else 2.0**-24, -(-groups.size // LANES) + 4
+        self.unit, self.depth = 2.0**-53 if self._type else 2.0**-24, depth_of(self._arrays[1])
         factors = measured.factors
         powers = (
             of(None, slice(None)) for lines in (measured.rows, measured.columns) for of in (lines.powers, lines.halves)
@@ -136,7 +146,7 @@ class TileSums:
         return np.bincount(self._groups.sums.reshape(-1), of_rounds.reshape(-1), self._number)
 
     def compared(self, number: int, limits: Limits, own: Array | None = None) -> Compared:
-        """A tile of C against that of A' B'; `own` as in `Limits.bounds`."""
+        """A tile of C against that of A' B'; `own` as in `Limits.bounds`. Overflows are noted if it has any."""
         part, products, sizes = self.parts[number], self._products[number], np.zeros(HEIGHT)
         rows, norms, halves = part.stop - part.start, np.sqrt(self._norms[number]), np.zeros(HEIGHT)
         halves[:rows] = limits.halves[part, 0]
@@ -151,6 +161,8 @@ class TileSums:
             "compare", self._product(number), self._members, parts_of_bounds, self._weights, products, sizes,
             self._buffer(), differences, likely, most,
         )  # fmt: skip
+        if not np.isfinite(sizes).all() and self._of.note_overflows(part):
+            return self.compared(number, limits, own)
         self._sizes[number] = np.sqrt(sizes / self._of.factors.columns)
         differences, likely, most = (array[:, :rows].T for array in (differences, likely, most))
         return Compared(differences, likely, most, norms[:rows, None], self._sizes[number, :rows, None])

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace {
 
@@ -21,9 +22,21 @@ constexpr size_t BYTES = 16;
 #endif
 constexpr size_t BLOCK = 64;  // columns that are converted at a time
 
+template <size_t>
+struct Integer;
+template <>
+struct Integer<4> {
+    using Type = int32_t;
+};
+template <>
+struct Integer<8> {
+    using Type = int64_t;
+};
+
 template <class Real>
 struct Of {
     typedef Real Vector __attribute__((vector_size(BYTES)));
+    typedef typename Integer<sizeof(Real)>::Type Lanes __attribute__((vector_size(BYTES)));
     typedef uint64_t Words __attribute__((vector_size(BYTES)));
     static constexpr size_t ROWS = BYTES / sizeof(Real);
 };
@@ -74,11 +87,11 @@ struct Half {
 
 inline double number(double x) { return x; }
 inline double number(float x) { return x; }
-inline float number(Half x) {  // never an infinity or NaN
+inline float number(Half x) {  // NaN of an infinity
     const uint32_t magnitude = (x.bits & 0x7fffu) << 13, sign = (x.bits & 0x8000u) << 16;
     float value;
     std::memcpy(&value, &magnitude, sizeof value);
-    value *= 0x1p112f;
+    value = magnitude < 0x7c00u << 13 ? value * 0x1p112f : __builtin_nanf("");
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     bits |= sign;
@@ -91,6 +104,31 @@ inline float root(float x) { return __builtin_sqrtf(x); }
 
 inline double whole(double x) { return __builtin_rint(x); }
 inline float whole(float x) { return __builtin_rintf(x); }
+
+// Of two rows of blocks of HALF × HALF numbers, exchanges the second of one with the first of the other.
+template <class Real, size_t HALF, size_t... LANE>
+inline void exchange(Vector<Real>& one, Vector<Real>& two, std::index_sequence<LANE...>) {
+    constexpr size_t N = sizeof...(LANE);
+#ifdef __clang__
+    const Vector<Real> first = __builtin_shufflevector(one, two, (LANE & HALF ? N + LANE - HALF : LANE)...);
+    two = __builtin_shufflevector(one, two, (LANE & HALF ? N + LANE : LANE + HALF)...);
+#else
+    using Lanes = typename Of<Real>::Lanes;
+    const Vector<Real> first = __builtin_shuffle(one, two, Lanes{(LANE & HALF ? N + LANE - HALF : LANE)...});
+    two = __builtin_shuffle(one, two, Lanes{(LANE & HALF ? N + LANE : LANE + HALF)...});
+#endif
+    one = first;
+}
+
+// Rows to columns.
+template <class Real, size_t HALF = Of<Real>::ROWS / 2>
+inline void transpose(Vector<Real> (&rows)[Of<Real>::ROWS]) {
+    constexpr size_t ROWS = Of<Real>::ROWS;
+#pragma GCC unroll 16
+    for (size_t i = 0; i < ROWS; ++i)
+        if (!(i & HALF)) exchange<Real, HALF>(rows[i], rows[i + HALF], std::make_index_sequence<ROWS>());
+    if constexpr (HALF > 1) transpose<Real, HALF / 2>(rows);
+}
 
 // How the numbers of a matrix are scaled: rounded to integers by row or by column, or not rounded, by both.
 enum Kind { OF_ROWS, OF_COLUMNS, OF_BOTH };
@@ -138,8 +176,17 @@ void load(const Matrix& m, size_t row, size_t column, size_t columns, bool sizes
                 for (size_t j = 0; j < n; ++j) block[i][j] = block[i][j] < 0 ? -block[i][j] : block[i][j];
         }
         Real* to = out + (at - column) * ROWS;
-        for (size_t j = 0; j < n; ++j)
-            for (size_t i = 0; i < ROWS; ++i) to[j * ROWS + i] = block[i][j];
+        size_t done = 0;
+        for (; done + ROWS <= n; done += ROWS) {
+            Vector<Real> lines[ROWS];
+#pragma GCC unroll 16
+            for (size_t i = 0; i < ROWS; ++i) lines[i] = loaded(block[i] + done);
+            transpose<Real>(lines);
+#pragma GCC unroll 16
+            for (size_t i = 0; i < ROWS; ++i) store(to + (done + i) * ROWS, lines[i]);
+        }
+        for (; done < n; ++done)
+            for (size_t i = 0; i < ROWS; ++i) to[done * ROWS + i] = block[i][done];
         if (row_squares) {
             Vector<Real> squares = {};
             for (size_t j = 0; j < n; ++j) {

@@ -10,6 +10,7 @@ import pytest
 
 from kernels.matmul import check_groups
 from kernels.matmul.check_groups import ESCAPE, Groups, hidden, random_groups, single_columns
+from kernels.matmul.check_sums import depth_of
 from tests.cases.matmul import FLOATS
 
 
@@ -50,17 +51,25 @@ def test_every_column_is_in_one_group_of_each_round(dtype: str, inner: int, colu
     assert sum(map(len, rounds)) == len(set().union(*rounds))  # each round has sums of its own
 
 
+@pytest.mark.parametrize("width", [1, 7, 64, 300, 1000])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_members_are_those_of_the_matrix(dtype: str) -> None:
+def test_members_are_those_of_the_matrix(dtype: str, width: int) -> None:
     groups = random_groups(300, 300, dtype, np.random.default_rng(0))
-    members, starts = groups.members
+    members, starts = groups.members(width)
     matrix = np.zeros((300, groups.number))
-    for number in range(groups.number):
-        first, second, end = starts[2 * number : 2 * number + 3]
-        matrix[members[first:second], number] = 1
-        matrix[members[second:end], number] = -1
+    for block, of_block in enumerate(starts):
+        for number in range(groups.number):
+            first, second, end = of_block[2 * number : 2 * number + 3]
+            matrix[width * block + members[first:second], number] += 1
+            matrix[width * block + members[second:end], number] -= 1
     np.testing.assert_array_equal(matrix, groups.matrix)
-    assert len(members) == starts[-1] == np.count_nonzero(matrix) == 300 * groups.rounds
+    assert members.max() < width and len(starts) == -(-300 // width)
+    assert len(members) == starts[-1, -1] == np.count_nonzero(matrix) == 300 * groups.rounds
+
+
+def test_depth_counts_the_additions_of_the_longest_way() -> None:
+    starts = np.array([[0, 5, 6, 6, 6], [6, 6, 10, 13, 20]])  # in lanes of four: 2 + 1, 0 + 0; 0 + 1, 1 + 2
+    assert depth_of(starts) == 3 + 2 + 2  # then lanes are added up, and blocks
 
 
 def test_elements_of_sums() -> None:
