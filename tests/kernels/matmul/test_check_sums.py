@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,25 @@ def compiled(of: Measured, groups: Groups) -> TileSums:
 def rounded(of: Measured, a: Array, b: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         return of.rows.rounded(a, None, slice(None)), of.columns.rounded(b, None, slice(None))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_overflows_are_noted_where_they_are_met(dtype: str, value: float) -> None:
+    """As if C had been measured first."""
+    a, b = KINDS["ordinary"](dtype, (130, 300)), KINDS["ordinary"](dtype, (300, 67))
+    c = on_cpu(a, b)
+    c[[3, 128], [5, 66]] = value
+    groups = random_groups(300, 67, dtype, np.random.default_rng(1))
+    before, met = measured(a, b, c), measured(a, b, c)
+    met.take(c, measure=False)
+    assert before.overflowed_rows[:, 0].nonzero()[0].tolist() == [3, 128] and not met.overflowed_rows.any()
+    expected, got = ([sums.compared(number, Limits(of, sums, groups)) for number in range(2)]
+                     for of in (before, met) for sums in [compiled(of, groups)])  # fmt: skip
+    np.testing.assert_array_equal(met.overflowed_rows, before.overflowed_rows)
+    for one, other in zip(expected, got, strict=True):
+        for field in fields(one):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
 
 
 @pytest.mark.usefixtures("parts")
