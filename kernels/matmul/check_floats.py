@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.common.tiles import on_tiles
+from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_elements import ElementCheck
 from kernels.matmul.check_groups import Groups, groups_and_rounds, random_groups, single_columns
@@ -29,7 +30,7 @@ from kernels.matmul.check_lines import (
     scaled_back,
     sizes_of,
 )
-from kernels.matmul.check_sums import HEIGHT, TileSums, functions
+from kernels.matmul.check_sums import HEIGHT, TileSums
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
@@ -117,6 +118,7 @@ class FloatCheck(ElementCheck):
         if not self._singly:
             self._sums = self.sums_of(self.groups)
             of_columns = self._sums.run(of_columns)
+            self._limits = self.limits_of(self._sums, self.groups)
         self.side = Side(self.columns, self.groups, of_columns)
 
     def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
@@ -135,15 +137,19 @@ class FloatCheck(ElementCheck):
         self.take(product, measure=not self._library)
         if self._singly:
             return self.wrong_singly() + self.wrong_elsewhere()
-        return self._wrong_sums(self._sums, self.groups) + self.wrong_elsewhere()
+        return self._wrong_sums(self._sums, self.groups, self._limits) + self.wrong_elsewhere()
+
+    def limits_of(self, sums: Sums, groups: Groups) -> Limits:
+        """How much these sums may be off by."""
+        return Limits(self, sums, groups)
 
     def sums_of(self, groups: Groups, parts: list[slice] | None = None) -> Sums:
         """The sums of these groups, of all rows or some tiles."""
         return TileSums(self._library, self, groups, parts) if self._library else DenseSums(self, groups)
 
-    def _wrong_sums(self, sums: Sums, groups: Groups) -> list[str]:
+    def _wrong_sums(self, sums: Sums, groups: Groups, limits: Limits) -> list[str]:
         """Errors in sums: the elements of those that are off are examined one by one."""
-        verdicts = self._judged(sums, groups)
+        verdicts = self._judged(sums, groups, limits)
         crowded = [part for part, verdict in zip(sums.parts, verdicts, strict=True) if verdict.suspects is None]
         verdicts = [verdict for verdict in verdicts if verdict.suspects is not None]
         lines: list[str] = []
@@ -151,7 +157,7 @@ class FloatCheck(ElementCheck):
             groups_of_one = single_columns(self.shape[-1])
             singles = self.sums_of(groups_of_one, crowded)
             singles.run()
-            lines = self._wrong_sums(singles, groups_of_one)
+            lines = self._wrong_sums(singles, groups_of_one, self.limits_of(singles, groups_of_one))
         if not verdicts:
             return lines
         off, wide = (np.concatenate([getattr(verdict, name) for verdict in verdicts]) for name in ("off", "wide"))
@@ -171,9 +177,8 @@ class FloatCheck(ElementCheck):
         """Whether elements are judged by the means of their sums, too."""
         return self.format.dtype == "float16" and groups.size > 1
 
-    def _judged(self, sums: Sums, groups: Groups) -> list[Verdict]:
+    def _judged(self, sums: Sums, groups: Groups, limits: Limits) -> list[Verdict]:
         """Which sums are off, tile by tile."""
-        limits = Limits(self, sums, groups)
 
         def judge(number: int, own: Array | None = None) -> Verdict | None:
             compared = sums.compared(number, limits, own)
@@ -188,9 +193,17 @@ class FloatCheck(ElementCheck):
         return [verdict for verdict in verdicts if verdict]
 
     def _verdict(self, sums: Sums, groups: Groups, number: int, compared: Compared) -> Verdict:
-        part, differences = sums.parts[number], np.abs(compared.differences)
+        part = sums.parts[number]
+        elsewhere = self.rows.some(self.rows.nonfinite, None, part) | self.rows.some(self.overflowed_rows, None, part)
+        if isinstance(sums, TileSums):
+            count, admitted, most_admitted = sums.judged(number, compared, elsewhere[:, 0])
+            if not count:
+                none = np.empty((0, 2), np.int64), np.empty(0, bool)
+                suspects = self._suspects(sums, groups, number, compared, 0)
+                return Verdict(*none, admitted, most_admitted, suspects)
+        differences = np.abs(compared.differences)
         off = ~(differences <= compared.likely)
-        off &= ~self.rows.some(self.rows.nonfinite | self.overflowed_rows, None, part)
+        off &= ~elsewhere
         wide = off & ~(differences <= compared.most) if off.any() else off
         admitted, most_admitted = (
             share_of(np.where(some, 0, errors) if some.any() else errors, compared.sizes)
@@ -198,12 +211,16 @@ class FloatCheck(ElementCheck):
         )
         places = np.argwhere(off)
         places[:, -2] += part.start
-        suspects: Array | None = np.empty((0, 2), np.int64)
-        if isinstance(sums, TileSums) and self._by_elements(groups):
-            most = int(SUSPECTS * differences.shape[0] * self.product.shape[-1])
-            few = len(places) * groups.size <= most
-            suspects = sums.suspects(number, compared, MEAN[not groups.are_small], most) if few else None
+        suspects = self._suspects(sums, groups, number, compared, len(places))
         return Verdict(places, wide[off], admitted, most_admitted, suspects)
+
+    def _suspects(self, sums: Sums, groups: Groups, number: int, compared: Compared, off: int) -> Array | None:
+        """Elements of a tile to examine besides those of so many sums; None if they are too many."""
+        if not (isinstance(sums, TileSums) and self._by_elements(groups)):
+            return np.empty((0, 2), np.int64)
+        most = int(SUSPECTS * len(compared.differences) * self.product.shape[-1])
+        few = off * groups.size <= most
+        return sums.suspects(number, compared, MEAN[not groups.are_small], most) if few else None
 
     def _wrong_suspects(self, sums: TileSums, suspects: list[Array]) -> list[str]:
         """Errors among some elements, each given by row and column."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -108,8 +108,7 @@ class LibraryCheck(FloatCheck):
         self.take(product, measure=not self._library)
         if self._singly:
             return self.wrong_singly()
-        sums = self._sums
-        limits = LibraryLimits(self, sums, self.groups)
+        sums, limits = self._sums, cast("LibraryLimits", self._limits)
         judged = on_tiles(lambda number: self._tile(sums, limits, number), range(len(sums.parts)))
         off, wide = (np.concatenate([getattr(tile, name) for tile in judged]) for name in ("off", "wide"))
         for places, admitted in ((off, "admitted"), (off[wide], "most_admitted")):
@@ -117,6 +116,10 @@ class LibraryCheck(FloatCheck):
                 self.undetected = max(self.undetected, *(getattr(tile, admitted) for tile in judged))
                 return lines + self.wrong_elsewhere()
         return self.wrong_singly()
+
+    def limits_of(self, sums: Sums, groups: Groups) -> LibraryLimits:
+        """How much these sums may be off by."""
+        return LibraryLimits(self, sums, groups)
 
     def _tile(self, sums: Sums, limits: LibraryLimits, number: int) -> Judged:
         part, compared = sums.parts[number], sums.compared(number, limits)

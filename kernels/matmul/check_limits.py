@@ -156,7 +156,7 @@ class Limits:
 
     def are_loose(self, norms: Array, sizes: Array) -> bool:
         """Whether the check's own rounding is not small beside the elements of some row."""
-        return bool(is_loose(norms * self.own, sizes, self.loose).any())
+        return bool(is_loose(norms * self.own.max(-1, keepdims=True, initial=0), sizes, self.loose).any())
 
 
 def is_loose(bound: Array, sizes: Array, share: float) -> Array:

@@ -39,7 +39,7 @@ class Lines:
         Whether they have infinities or NaN.
     """
 
-    # `library` has `check_sums.functions`; without it NumPy measures.
+    # `library` has `check_compiled.functions`; without it NumPy measures.
     def __init__(self, axis: int, kept: int, library: ctypes.CDLL | None = None) -> None:
         self.axis, self.kept, self._library = axis, kept, library
         self.nonfinite = self.exponents = self.scales = np.zeros(0, np.int32)

@@ -28,7 +28,7 @@ class Measured:
     columns
         Columns of B that were measured before.
     library
-        Of `check_sums.functions`, for a single matrix.
+        Of `check_compiled.functions`, for a single matrix.
 
     Attributes
     ----------

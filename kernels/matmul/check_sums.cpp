@@ -139,6 +139,31 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
     }
 }
 
+// Sums that differ more than is likely, but for rows that are compared elsewhere. In units of the size of a row, if it has
+// one, writes the largest errors that may hide in sums that do not, and in those that differ by no more than right ones.
+template <class Real>
+void judge_sums(size_t rows, size_t sums, const void* of_differences, const void* of_likely, const void* of_most,
+                const double* sizes, const uint8_t* elsewhere, double* admitted, size_t& off) {
+    const Real* differences = static_cast<const Real*>(of_differences);
+    const Real *likely = static_cast<const Real*>(of_likely), *most = static_cast<const Real*>(of_most);
+    Real passing[HEIGHT] = {}, right[HEIGHT] = {};
+    unsigned outside[HEIGHT] = {};
+    for (size_t s = 0; s < sums; ++s, differences += HEIGHT, likely += HEIGHT, most += HEIGHT)
+        for (size_t row = 0; row < rows; ++row) {
+            const Real size = differences[row] < 0 ? -differences[row] : differences[row];
+            const Real both = likely[row] + most[row], twice = 2 * most[row];
+            outside[row] += !(size <= likely[row]);
+            passing[row] = passing[row] < both ? both : passing[row];
+            right[row] = right[row] < twice ? twice : right[row];
+        }
+    for (size_t row = 0; row < rows; ++row) {
+        if (!elsewhere[row]) off += outside[row];
+        if (!(sizes[row] > 0)) continue;
+        const double shares[2] = {passing[row] / sizes[row], right[row] / sizes[row]};
+        for (size_t i = 0; i < 2; ++i) admitted[i] = admitted[i] < shares[i] ? shares[i] : admitted[i];
+    }
+}
+
 // Adds parts of sums to totals in double precision.
 template <class Real>
 inline void add_to(double* totals, Vector<Real> parts) {
@@ -250,7 +275,7 @@ extern "C" void measure(int type, const void* numbers, size_t rows, size_t colum
 }
 
 // Rows of B, rounded: sums of groups of columns, out[sum][row], and squares of columns. With `sizes`, of magnitudes.
-// The buffer holds one vector for each column.
+// The buffer holds one vector for each column of a block.
 extern "C" void group_sums(int type, const Matrix* b, int sizes, const Groups* groups, double* column_squares,
                            void* buffer, void* out, size_t stride) {
     CALL(add_groups, *b, sizes, *groups, column_squares, buffer, out, stride)
@@ -268,6 +293,17 @@ extern "C" void compare(int type, const Matrix* c, const Groups* groups, const v
                         const double* products, double* row_squares, void* buffer, void* differences, void* likely,
                         void* most) {
     CALL(compare_groups, *c, *groups, limits, weights, products, row_squares, buffer, differences, likely, most)
+}
+
+// What `compare` wrote of so many rows: returns how many sums differ more than is likely.
+extern "C" size_t judge(int type, size_t rows, size_t sums, const void* differences, const void* likely,
+                        const void* most, const double* sizes, const uint8_t* elsewhere, double* admitted) {
+    size_t off = 0;
+    if (type == FLOAT16)
+        judge_sums<float>(rows, sums, differences, likely, most, sizes, elsewhere, admitted, off);
+    else
+        judge_sums<double>(rows, sums, differences, likely, most, sizes, elsewhere, admitted, off);
+    return off;
 }
 
 // Rows of C: writes the row and the column of suspects, at most so many of them, and returns how many there are.

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
+from kernels.matmul.check_compiled import GroupsOf, LimitsOf, Matrix, RoundsOf, matrix_of
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
 from kernels.matmul.check_lines import INNER, TYPES, UPWARDS, Array, gamma_of, weights_of
 from kernels.matmul.check_measured import Measured
-
-SOURCE = Path(__file__).with_suffix(".cpp")
 
 # As in check_sums.cpp.
 HEIGHT, LANES = 128, 4
@@ -28,51 +25,6 @@ WIDTH, OF_GROUP = 256, 16
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
 DOTS = 2 * INNER  # products of each of some elements that a thread adds up at a time
 CACHE_LINE = 64
-
-_pointer, _size = ctypes.c_void_p, ctypes.c_size_t
-
-
-class _Matrix(ctypes.Structure):
-    _fields_ = (
-        ("numbers", _pointer), *((name, _size) for name in ("rows", "columns", "stride")),
-        ("by_row", _pointer * 3), ("by_column", _pointer * 3),
-    )  # fmt: skip
-
-
-class _Groups(ctypes.Structure):
-    _fields_ = (("columns", _pointer), ("starts", _pointer), ("sums", _size), ("width", _size))
-
-
-class _Limits(ctypes.Structure):
-    _fields_ = (
-        *((name, _pointer) for name in ("norms", "halves", "own", "likely", "of_halves", "own_bounds")),
-        *((name, ctypes.c_double) for name in ("powers", "roundings", "underflow", "upwards")),
-    )
-
-
-class _Rounds(ctypes.Structure):
-    _fields_ = (("sums", _pointer), ("signs", _pointer), ("rounds", _size), ("sums_of_all", _size))
-
-
-def functions() -> ctypes.CDLL | None:
-    """What is compiled; None without a C++ compiler."""
-    library = cxx.library(SOURCE)
-    if library is None:
-        return None
-    matrix, number = ctypes.POINTER(_Matrix), ctypes.c_int
-    groups, rounds = ctypes.POINTER(_Groups), ctypes.POINTER(_Rounds)
-    types: dict[str, tuple[Any, ...]] = {
-        "measure": (None, _pointer, _size, _size, _size, number, _pointer, _pointer),
-        "group_sums": (None, matrix, number, groups, *[_pointer] * 3, _size),
-        "products": (None, matrix, number, _pointer, _size, _size, _pointer, _pointer),
-        "compare": (None, matrix, groups, ctypes.POINTER(_Limits), *[_pointer] * 7),
-        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, number, _pointer, _pointer, _size),
-        "dots": (None, matrix, matrix, _pointer, _size, _pointer, _pointer),
-    }
-    for name, (result, *arguments) in types.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = (number, *arguments), result
-    return library
 
 
 def depth_of(starts: Array) -> int:
@@ -103,8 +55,8 @@ class TileSums:
         self._arrays = *groups.members(self._width), groups.sums.astype(np.int32), groups.signs
         columns, starts, sums, signs = (array.ctypes.data for array in self._arrays)
         self._members, self._rounds = (
-            _Groups(columns, starts, self._number, self._width),
-            _Rounds(sums, signs, groups.rounds, self._number),
+            GroupsOf(columns, starts, self._number, self._width),
+            RoundsOf(sums, signs, groups.rounds, self._number),
         )
         self._type = TYPES.index(measured.format.dtype)
         # Numbers of 16 bits are computed with as floats, others as doubles.
@@ -155,17 +107,40 @@ class TileSums:
             arrays.append(np.zeros(products.shape, self._real))
             arrays[-1][:, :rows] = own.T
         pointers = [array.ctypes.data for array in arrays] + [None] * (own is None)
-        parts_of_bounds = _Limits(*pointers, limits.powers, limits.roundings, limits.underflow, UPWARDS)
-        differences, likely, most = (_aligned(products.shape, self._real) for _ in range(3))
+        parts_of_bounds = LimitsOf(*pointers, limits.powers, limits.roundings, limits.underflow, UPWARDS)
+        differences, likely, most = (np.empty(products.shape, self._real) for _ in range(3))
         self._call(
             "compare", self._product(number), self._members, parts_of_bounds, self._weights, products, sizes,
-            self._buffer(), differences, likely, most,
+            self._buffer(self._width), differences, likely, most,
         )  # fmt: skip
         if not np.isfinite(sizes).all() and self._of.note_overflows(part):
             return self.compared(number, limits, own)
         self._sizes[number] = np.sqrt(sizes / self._of.factors.columns)
         differences, likely, most = (array[:, :rows].T for array in (differences, likely, most))
         return Compared(differences, likely, most, norms[:rows, None], self._sizes[number, :rows, None])
+
+    def judged(self, number: int, compared: Compared, elsewhere: Array) -> tuple[int, float, float]:
+        """How many sums of a tile differ more than is likely, and what may hide in others, and in right ones, at most.
+
+        Parameters
+        ----------
+        number
+        compared
+            The tile.
+        elsewhere : bool array, shape (rows,)
+            Rows that are compared in another way.
+
+        Returns
+        -------
+        off, admitted, most_admitted
+            The errors are in units of the root mean square of a row.
+        """
+        rows, admitted, sizes = len(elsewhere), np.zeros(2), self._sizes[number]
+        sums = compared.differences, compared.likely, compared.most
+        elsewhere = np.ascontiguousarray(elsewhere)
+        sizes = np.where(np.isfinite(sizes), sizes, 0)
+        off = self._call("judge", rows, self._number, *sums, sizes, elsewhere, admitted)
+        return off, *admitted.tolist()
 
     def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
         """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
@@ -203,7 +178,7 @@ class TileSums:
         places = np.empty((most, 2), np.int32)
         count = self._call(
             "suspects", self._product(number), self._rounds, compared.differences, compared.likely, share,
-            self._groups.are_small, self._buffer(), places, most,
+            self._groups.are_small, self._buffer(self._of.factors.columns), places, most,
         )  # fmt: skip
         return places[:count] + np.array([self.parts[number].start, 0]) if count <= most else None
 
@@ -229,7 +204,7 @@ class TileSums:
             a = self._of.rows.finite(factors.a(slice(0, factors.rows), inner), None, every)
             b = self._of.columns.finite(factors.b(inner), None, every)
             for part in tiles(inner.stop - inner.start, INNER):
-                lines = _matrix(a[:, part], self._row_powers), _matrix(b[part], (), self._column_powers)
+                lines = matrix_of(a[:, part], self._row_powers), matrix_of(b[part], (), self._column_powers)
                 self._call("dots", *lines, places, len(places), memory, total)
             return total
 
@@ -250,8 +225,9 @@ class TileSums:
         def add(part: slice) -> tuple[Array, Array]:
             squares = np.zeros(factors.columns)
             own = vectors[:, part.start - slab.start : part.stop - slab.start]
-            block = _matrix(self._of.columns.finite(factors.b(part), None, every), (), self._column_powers)
-            self._call("group_sums", block, sizes, self._members, squares, self._buffer(), own, vectors.shape[1])
+            block = matrix_of(self._of.columns.finite(factors.b(part), None, every), (), self._column_powers)
+            buffer = self._buffer(self._width)
+            self._call("group_sums", block, sizes, self._members, squares, buffer, own, vectors.shape[1])
             return squares, np.square(own).sum(-1)
 
         of_columns, of_sums = zip(*on_tiles(add, factors.parts(factors.columns, slab)), strict=True)
@@ -267,36 +243,26 @@ class TileSums:
             part = self.parts[numbers[at]]
             powers = [power[part] for power in self._row_powers]
             for inner in factors.parts(HEIGHT, slab):
-                block = _matrix(rows.finite(factors.a(part, inner), None, part), powers)
+                block = matrix_of(rows.finite(factors.a(part, inner), None, part), powers)
                 some, squares = vectors[:, inner.start - slab.start :], None if norms is None else norms[at]
                 self._call("products", block, norms is None, some, vectors.shape[1], self._number, squares, out[at])
 
         on_tiles(add, range(len(numbers)))
 
-    def _product(self, number: int) -> _Matrix:
+    def _product(self, number: int) -> Matrix:
         """A tile of C."""
         part = self.parts[number]
         by_row = [power[part] for power in self._row_halves]
-        return _matrix(self._of.finite_product(None, part, slice(None)), by_row, self._column_halves)
+        return matrix_of(self._of.finite_product(None, part, slice(None)), by_row, self._column_halves)
 
-    def _buffer(self) -> Array:
-        """A vector for each column."""
-        return _aligned((self._of.factors.columns, CACHE_LINE), np.dtype(np.uint8))
+    def _buffer(self, columns: int) -> Array:
+        """A vector for each of so many columns."""
+        return np.empty((min(columns, self._of.factors.columns), CACHE_LINE), np.uint8)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a function, with the addresses of arrays."""
         addresses = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments)
         return getattr(self._library, name)(self._type, *addresses)
-
-
-def _matrix(block: Array, by_row: Sequence[Array] = (), by_column: Sequence[Array] = ()) -> _Matrix:
-    """What functions take, which keeps its arrays."""
-    if block.strides[1] != block.itemsize:
-        block = np.ascontiguousarray(block)
-    pointers = [(_pointer * 3)(*(powers.ctypes.data for powers in by)) for by in (by_row, by_column)]
-    matrix = _Matrix(block.ctypes.data, *block.shape, block.strides[0] // block.itemsize, *pointers)
-    matrix.arrays = block, by_row, by_column
-    return matrix
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import kernels.matmul.factors
+from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Limits
 from kernels.matmul.check_lines import gamma_of
-from kernels.matmul.check_sums import functions
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS
 from tests.cases.matmul import FLOATS, Array, on_cpu

@@ -10,12 +10,13 @@ import pytest
 
 from kernels.common import cxx
 from kernels.matmul import check_sums, factors
+from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_groups import COLUMNS_OF_ROUND, Groups, random_groups, single_columns
-from kernels.matmul.check_limits import Limits, gammas
+from kernels.matmul.check_limits import Limits, gammas, share_of
 from kernels.matmul.check_lines import Lines
 from kernels.matmul.check_measured import Measured
-from kernels.matmul.check_sums import TileSums, functions
+from kernels.matmul.check_sums import TileSums
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS
 from tests.cases.matmul import FLOATS, KINDS, Array, generator, on_cpu
@@ -71,6 +72,25 @@ def test_overflows_are_noted_where_they_are_met(dtype: str, value: float) -> Non
     for one, other in zip(expected, got, strict=True):
         for field in fields(one):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "mixed", "subnormal", "special"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_tiles_are_judged_as_by_numpy(dtype: str, kind: str) -> None:
+    a, b = KINDS[kind](dtype, (130, 300)), KINDS[kind](dtype, (300, 67))
+    c = on_cpu(a, b)
+    c[7] *= 2
+    c[129, 3] -= c.dtype.type(3)
+    of, groups = measured(a, b, c), random_groups(300, 67, dtype, np.random.default_rng(1))
+    sums = compiled(of, groups)
+    for number, elsewhere in enumerate((np.arange(128) % 3 == 1, np.zeros(2, bool))):
+        with np.errstate(all="ignore"):
+            compared = sums.compared(number, Limits(of, sums, groups))
+            off = ~(np.abs(compared.differences) <= compared.likely) & ~elsewhere[:, None]
+            errors = compared.likely + compared.most, 2 * compared.most
+        count, *admitted = sums.judged(number, compared, elsewhere)
+        assert count == np.count_nonzero(off)
+        np.testing.assert_allclose(admitted, [share_of(each, compared.sizes) for each in errors], rtol=1e-6)
 
 
 @pytest.mark.usefixtures("parts")
@@ -193,7 +213,7 @@ def test_elements_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, dtype: str
 
 
 def test_without_a_compiler_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_sums.cxx, "library", lambda source: None)
+    monkeypatch.setattr(cxx, "library", lambda source: None)
     assert functions() is None
 
 
