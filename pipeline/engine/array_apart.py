@@ -26,6 +26,7 @@ from pipeline.process.beat import STALL_SECONDS, step, work_of
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
+from pipeline.threads import SWITCH_SECONDS
 from pipeline.timeline import Timeline
 from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
@@ -118,6 +119,7 @@ def serve(fd: int) -> None:
 
 def _serve(connection: Connection) -> None:
     os.nice(NICE)
+    sys.setswitchinterval(SWITCH_SECONDS)
     import numpy.ma  # noqa: F401, which np.unique would import during a check, for 30 ms
 
     connection.recv()  # the plan is there
