@@ -47,7 +47,7 @@ def leave_working_folder_out() -> None:
 
 
 def expect_processes(words: list[str]) -> None:
-    """Start what the job on the command line will probably need: the fork server, or what checks products.
+    """Start what the job on the command line will probably need: the fork server, a context, what checks products.
 
     Their imports take as long as this process takes until it needs them. This is a guess, from the sizes of the files
     alone: an unused one simply ends with this process.
@@ -61,7 +61,7 @@ def expect_processes(words: list[str]) -> None:
     load = choice.Load(choice.KINDS.get(words[0], "write"), sum(sizes))
     device, gpus = option(words, "--device") or "auto", option(words, "--gpus")
     if not gpus and load.nbytes < placement.PROCESSES_FROM_BYTES and choice.best_number(load, MANY) == 1:
-        expect_checks(words, load.nbytes)
+        expect_one_process(words, load.nbytes)
         return  # without asking the driver
     try:
         where = placement.Placement(device, own_process=True, gpus=gpus)
@@ -73,16 +73,39 @@ def expect_processes(words: list[str]) -> None:
 
         start(GPU_WORKER if chosen.gpus else WORKER)
     else:
-        expect_checks(words, load.nbytes)
+        expect_one_process(words, load.nbytes)
 
 
-def expect_checks(words: list[str], nbytes: int) -> None:
-    """Start what checks products beside the GPU of this process, if there are so many to check."""
-    verified = option(words, "--verify") != "off" and option(words, "--device") != "cpu"
-    if words[0] == "matmul" and verified and nbytes >= CHECKED_APART and os.path.exists(NVIDIA_DRIVER):
+def expect_one_process(words: list[str], nbytes: int) -> None:
+    """Start the context of the only GPU, and what checks products beside it, if there are so many to check."""
+    if option(words, "--device") == "cpu" or not os.path.exists(NVIDIA_DRIVER):
+        return
+    if has_one_gpu() and computes_on_gpu(words[0]):
+        from pipeline.cluster.cuda_preload import make_context
+
+        make_context()
+    if words[0] == "matmul" and option(words, "--verify") != "off" and nbytes >= CHECKED_APART:
         from pipeline.cluster.check_process import start_early
 
         start_early()
+
+
+def has_one_gpu() -> bool:
+    """Whether there is one GPU that is not divided, so that the first context can only be the one that is needed.
+
+    Once CUDA is initialized, which GPUs are visible no longer changes.
+    """
+    from glob import glob
+
+    gpus, instances = glob(f"{NVIDIA_DRIVER}/gpus/*"), glob(f"{NVIDIA_DRIVER}/capabilities/*/mig/gi*")
+    return len(gpus) == 1 and not instances and "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def computes_on_gpu(job: str) -> bool:
+    """Whether it is a job that has kernels for GPUs."""
+    from kernels.common.nvrtc import KERNELS
+
+    return (KERNELS / job / "gpu.py").exists()
 
 
 def is_compiled(job: str) -> bool:

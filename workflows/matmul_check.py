@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.tiles import ahead
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_integers import IntegerCheck
 from kernels.matmul.check_library import LibraryCheck
@@ -61,7 +62,8 @@ class ProductCheck:
                 self._check = kind(factors, shape, FORMATS[dtype.name], random, sums)
             else:
                 self._check = IntegerCheck(factors, shape, random, sums)
-            self._expected = self._sample.expected(FORMATS.get(dtype.name))
+        # One core computes them, exactly, while others prepare the next check.
+        self._expected = ahead(self._sample.expected, FORMATS.get(dtype.name))
         if not side:
             shared.clear()  # neighbours follow one another, and sums take memory
             shared[batch, columns] = _Side([place[-1] for place in places], self._sample.lines[1], self._check.side)
@@ -70,7 +72,7 @@ class ProductCheck:
         """The verdict on the elements of the region."""
         product = self._shapes.as_stack(elements, self._region)
         with np.errstate(all="ignore"):
-            wrong = self._check.wrong(product) + self._sample.wrong(self._expected, product)
+            wrong = self._check.wrong(product) + self._sample.wrong(self._expected.result(), product)
         return Checked(tuple(wrong[:3]), product.size, self._check.escape, self._check.undetected)
 
 

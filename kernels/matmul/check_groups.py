@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds, at most
+SMALL_FACTOR = 4096 * 4096  # elements of B; larger ones have larger groups
 # Columns in a group, and groups at most: small ones admit smaller errors, and take more sums.
 GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
+LARGE_GROUP = 1024  # columns of those of large factors, at least: sums of smaller ones take longer than a GPU's product
 # Of float16, whose roundings are large, groups of so many columns for each round: the first number up to a B of 4096²,
 # beyond that more, so that sums do not take much longer than reading the matrices. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.
 COLUMNS_OF_ROUND = 4, 48
-SMALL_FACTOR = 4096 * 4096
 # Columns in a group of `signed_groups`, at most. For float64, in which the check computes, too: its own bound is the
 # larger part of what it admits.
 SIGNED_COLUMNS = {"float32": 4096, "float64": 512}
@@ -96,6 +97,7 @@ def groups_and_rounds(inner: int, columns: int, dtype: str) -> tuple[int, int]:
     """Groups in a round, and rounds that keep `ESCAPE`, for a dtype and a B of so many rows and columns."""
     if dtype in GROUPS:
         size, most = GROUPS[dtype]
+        size = max(size, LARGE_GROUP) if inner * columns > SMALL_FACTOR else size
         groups = min(max(2, -(-columns // size)), most)
         return groups, ceil(log2(ESCAPE) / log2(hidden(groups, -(-columns // groups))))
     least, most = COLUMNS_OF_ROUND

@@ -24,8 +24,8 @@ Array = NDArray[Any]
 # Errors are 2**-k of the row's root mean square. The verification promises to find the first k of each dtype.
 PROMISED = {"float16": 5, "float32": 10, "float64": 30}
 FINER = range(0, 12, 2)
-# Of float16 the groups are larger beyond 4096²; of such a product so many rows, an error in each.
-LARGE, LARGE_ROWS = 16384, 1000
+# Of these the groups are larger beyond 4096²; of such a product so many rows, an error in each.
+LARGE_DTYPES, LARGE, LARGE_ROWS = ("float16", "float64"), 16384, 1000
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def measure(
     """Errors found in N(0, 1) products of these sizes, and what is admitted for hard ones."""
     way = Way(PROMISED, _product, FloatCheck, _caught)
     figures = measured(way, sizes, trials)
-    figures["rows"] += _rows(way, "float16", large, large_rows, large_rows)
+    for dtype in LARGE_DTYPES:
+        figures["rows"] += _rows(way, dtype, large, large_rows, large_rows)
     return figures
 
 

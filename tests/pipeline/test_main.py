@@ -14,6 +14,7 @@ import pytest
 import pipeline.__main__
 import pipeline.cluster.check_process
 import pipeline.cluster.choice
+import pipeline.cluster.cuda_preload
 import pipeline.cluster.fork_server
 import pipeline.cluster.placement
 import pipeline.threads
@@ -179,3 +180,34 @@ def test_environment_says_whether_products_are_checked(monkeypatch: pytest.Monke
     monkeypatch.setenv("DASK_PIPELINE__VERIFY", "off")
     pipeline.__main__.expect_processes(["matmul", "samples.bin", "samples.bin"])
     assert not calls
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "instances", "visible", "makes"),
+    [
+        (["histogram", "samples.bin"], 1, 0, None, True), (["map", "add", "samples.bin"], 1, 0, None, True),
+        (["histogram", "samples.bin"], 2, 0, None, False), (["histogram", "samples.bin"], 0, 0, None, False),
+        (["histogram", "samples.bin"], 1, 1, None, False), (["histogram", "samples.bin"], 1, 0, "0", False),
+        (["histogram", "samples.bin", "--device", "cpu"], 1, 0, None, False),
+        (["histogram", "missing.bin"], 1, 0, None, False), (["info", "samples.bin"], 1, 0, None, False),
+        (["histogram", "samples.bin", "--scheduler", "tcp://x:1"], 1, 0, None, False),
+    ],
+)  # fmt: skip
+def test_context_of_the_only_gpu_is_begun_first(
+    words: list[str], gpus: int, instances: int, visible: str | None, makes: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for number in range(gpus):
+        (tmp_path / f"driver/gpus/0000:0{number}:00.0").mkdir(parents=True)
+        (tmp_path / f"driver/capabilities/gpu{number}/mig").mkdir(parents=True)
+    for number in range(instances):
+        (tmp_path / f"driver/capabilities/gpu0/mig/gi{number}").mkdir()
+    calls: list[int] = []
+    monkeypatch.setattr(pipeline.cluster.cuda_preload, "make_context", lambda: calls.append(1))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(gpus))
+    monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", str(tmp_path / "driver"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    pipeline.__main__.expect_processes(words)
+    assert calls == [1] * makes
