@@ -17,8 +17,8 @@ LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 # Sums are examined from so many times the root of the sum of the squares of the largest possible roundings on. With
 # random signs a right sum of float32 or float64 gets there with a probability of 2^-25, whatever is multiplied.
 LIKELY = {"float16": 2.25, "float32": 6.0, "float64": 6.0}
-# The same of float16 in groups that are not small: hardly any right sum is examined.
-LOOSE_LARGE, LIKELY_LARGE = 2.0**-3, 3.5
+# The same in the groups of large factors; of float16 hardly any right sum is examined then.
+LOOSE_LARGE, LIKELY_LARGE = {"float16": 2.0**-3, "float64": 2.0**-31}, 3.5
 # Likewise of float16, of the mean of the sums that an element is in, as a share of the limit for that mean: in small
 # groups, where elements below half of it are examined besides, and in others.
 MEAN = 0.75, 1.0
@@ -121,8 +121,9 @@ class Limits:
         self.dtype, half = format.dtype, 2.0**-format.precision
         of_product, of_group = gammas(sums)
         of_sums, of_columns = (np.sqrt(of) for of in (sums.squares_of_sums, sums.grouped(sums.squares_of_columns)))
-        large = self.dtype == "float16" and not groups.are_small
-        self.loose, likely = (LOOSE_LARGE, LIKELY_LARGE) if large else (LOOSE[self.dtype], LIKELY[self.dtype])
+        large = groups.are_large(self.dtype)
+        self.loose = (LOOSE_LARGE if large else LOOSE).get(self.dtype, LOOSE[self.dtype])
+        likely = LIKELY_LARGE if large and self.dtype == "float16" else LIKELY[self.dtype]
         # Of a large group float32 loses more than `UPWARDS` where it adds up the powers.
         self.powers, self.roundings = (half + 2 * of_group) * (1 + groups.size * sums.unit), likely * half
         self.own = of_product * of_sums + of_group * np.sqrt(groups.size) * of_columns
