@@ -147,6 +147,13 @@ def compute_chunk_again(pass_: Pass, chunk: Chunk) -> ChunkResult:
 
 
 def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
+    partials, timeline, checks, reference = _streamed(pass_, chunk, beside)
+    where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
+    return ChunkResult(partials, digest_of(chunk, partials), *where, timeline, checks, reference)
+
+
+def _streamed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> tuple[Any, Timeline, tuple[Check, ...], Any]:
+    """Partials, times, checks and reference of a `ChunkResult`: all that does not need a task of Dask's."""
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
         timeline.kernels |= {"compiled" if job.compiled else "NumPy" for job in pass_.jobs}
@@ -157,8 +164,7 @@ def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
                 sum_.add(block)
     checks, reference = beside.finish() if beside else ((), None)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
-    where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
-    return ChunkResult(partials, digest_of(chunk, partials), *where, timeline, checks, reference)
+    return partials, timeline, checks, reference
 
 
 def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:
@@ -205,7 +211,9 @@ def warm_up(pass_: Pass, chunk: Chunk) -> None:
         parts = [Region(0, cut), Region(cut, part.samples - cut)][: 1 + (cut < part.samples)]
         always = tuple(parts[:1]) if chunk.always else ()
         verify = "sample" if always else "off"
-        compute_chunk(replace(pass_, verify=verify), replace(part, parts=tuple(parts), always=always))
+        warmed, part = replace(pass_, verify=verify), replace(part, parts=tuple(parts), always=always)
+        with checking_beside(warmed, part) as beside:
+            _streamed(warmed, part, beside)
 
 
 def _on_host(partial: Any, timeline: Timeline) -> Any:
