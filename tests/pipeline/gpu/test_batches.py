@@ -66,7 +66,7 @@ def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeyp
     plans = [slabs.plan_of(piece, source.dtype) for piece in source.pieces()]
     assert len(plans) > 4 and all(plans)
     assert made_of(written.item) == [len(plans)]
-    stored = [plan.stored for plan in plans if plan]
+    stored = [int(plan.slab.stored.table[:, 2].sum()) for plan in plans if plan]
     for nbytes in (max(stored), stored[0] + stored[1], stored[0] + stored[1] - 1, sum(stored) - 1):
         expected = [0]  # slabs of each batch, as they fit one after another
         filled = 0
@@ -143,35 +143,12 @@ def test_host_decodes_only_the_slab_of_a_chunk_that_fails(
     assert len(on_host) == len(slabs_) == 1 < slabs_[0]
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_files_of_a_batch_are_not_all_open_at_once(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    written = CASES["zarr 3"].written(tmp_path)
-    counts = [0, 0]  # open, at most
-
-    @contextmanager
-    def opened(*given: Any) -> Iterator[Any]:
-        with transfer.opened(*given) as reading:
-            counts[0] += 1
-            counts[1] = max(counts)
-            yield reading
-            counts[0] -= 1
-
-    monkeypatch.setattr(loads, "opened", opened)
-    monkeypatch.setattr(loads, "MOST_FILES", most)
-    got, _ = samples_of(written.item, 0, written.array.size)
-    np.testing.assert_array_equal(got, written.array.reshape(-1))
-    assert counts == [0, most]
-
-
 def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path, library: Any) -> None:
     """A shard takes a few reads, not one for each of its chunks."""
     written = CASES["zarr 3, sharded"].written(tmp_path)
     source = open_source((written.item,))
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
     assert isinstance(batch, Batch) and len(batch.present) > 2 * len(batch.files)
-    counts = np.bincount(batch.places[:, 0])
-    for number, (file, end) in enumerate(zip(batch.files, np.cumsum(counts).tolist(), strict=True)):
-        runs = batch._runs(file, end - counts[number], end)
-        assert len(runs) == 1 and runs.sum() <= file.nbytes
+    files, _, nbytes = batch.runs.T
+    assert sorted(files.tolist()) == [*range(len(batch.files))]
+    assert all(size <= batch.files[file].nbytes for file, size in zip(files.tolist(), nbytes.tolist(), strict=True))
