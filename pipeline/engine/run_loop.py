@@ -8,6 +8,7 @@ task fail and still has its items; what is shown while it runs into `pipeline.pr
 
 from __future__ import annotations
 
+import gc
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,11 +153,15 @@ class Run:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Measure the run without its start-up; what it has computed and verified, no signal throws away."""
-        started = perf_counter()
-        self.stages.start_up, self.stages.compiling = started - self._began, compiling.total - self._compiled
-        yield
-        self.stages.wall = perf_counter() - started
-        seal()
+        gc.freeze()  # looking for garbage in what there is already would stop all threads, for up to 0.1 s
+        try:
+            started = perf_counter()
+            self.stages.start_up, self.stages.compiling = started - self._began, compiling.total - self._compiled
+            yield
+            self.stages.wall = perf_counter() - started
+            seal()
+        finally:
+            gc.unfreeze()
 
     def on_gpus(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on all workers if they compute on GPUs, to warm them up; as `on_workers`."""

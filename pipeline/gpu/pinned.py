@@ -164,7 +164,7 @@ class Reader(_Threads):
         paths = [os.fsencode(file.path) for file in files]
         addresses = (ctypes.c_char_p * len(paths))(*paths)
         planned = np.array([(0, *_known(file)) for file in files], PLANNED)
-        planned["path"] = np.frombuffer(addresses, np.uint64)
+        planned["path"] = (ctypes.c_uint64 * len(paths)).from_buffer(addresses)
         return self._start(planned, runs, target, order, None, (addresses, planned))
 
     def _start(

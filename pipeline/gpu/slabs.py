@@ -172,7 +172,7 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any], before: Plan | None = None) -
     if before and slab.grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
         return Plan(piece, slab, before.scheme)
     scheme = _scheme_of(slab, dtype)
-    return scheme and Plan(piece, slab, scheme)
+    return None if scheme is None else Plan(piece, slab, scheme)
 
 
 def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:

@@ -222,8 +222,7 @@ class Gathered:
     target: Any
 
     def result(self) -> Any:
-        """The memory, once all bytes have arrived; errors as of `Transfer`, or PipelineError if a file is not the planned
-        one."""
+        """The memory, once all bytes have arrived; PipelineError if a read failed or a file is not the planned one."""
         try:
             self.future.get()
         except RefusedError as error:

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import cxx
 from pipeline.gpu.pinned import SOURCE, Pending, Reader, Writer

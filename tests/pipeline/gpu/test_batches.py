@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import loads, nvcomp, slabs, transfer
+from pipeline.gpu import nvcomp, slabs, transfer
 from pipeline.gpu.batches import Batch, batches
 from pipeline.gpu.blocks import device_blocks
 from pipeline.storage.chunks import plan
