@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from pipeline.errors import PipelineError
 from pipeline.gpu import batches as of_slabs
 from pipeline.gpu import nvcomp, slabs, transfer
 from pipeline.gpu.batches import Batch, batches
-from pipeline.gpu.blocks import device_blocks
-from pipeline.storage.chunks import plan
+from pipeline.gpu.blocks import SLOTS, device_blocks
+from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.device_slabs import BLOCK, in_slabs, library, samples_of
+from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 
 __all__ = ["library"]
@@ -150,3 +155,53 @@ def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path, library: An
     files, _, nbytes = batch.runs.T
     assert sorted(files.tolist()) == [*range(len(batch.files))]
     assert all(size <= batch.files[file].nbytes for file, size in zip(files.tolist(), nbytes.tolist(), strict=True))
+
+
+def in_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Chunk, NDArray[Any], int]:
+    """A chunk of samples in files of 100, each a batch; the samples; and bytes of a buffer that has room for one."""
+    samples = np.random.default_rng(0).integers(0, 9999, 1000).astype("i2")
+    made = package_of("zarr").create_array(
+        str(folder / "a.zarr"), shape=1000, dtype="i2", chunks=100, zarr_format=2,
+        compressors=package_of("numcodecs").LZ4(),
+    )  # fmt: skip
+    made[...] = samples
+    in_slabs(monkeypatch, 1, 1)
+    source = open_source((str(folder / "a.zarr"),))
+    (chunk,) = plan(source, 2**30, "off", 0)
+    nbytes = max(path.stat().st_size for path in (folder / "a.zarr").iterdir() if path.name.isdigit())
+    parts = [*batches(chunk.pieces, source.dtype, nbytes)]
+    assert [len(part.files) for part in parts if isinstance(part, Batch)] == [1] * 10
+    return chunk, samples, nbytes
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 9])
+def test_error_in_one_of_the_batches_that_are_ahead(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Those before it are right and in order; it says what is wrong; the buffers serve the next run."""
+    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
+    path = tmp_path / "a.zarr" / str(number)
+    content, reason = path.read_bytes(), "expected the file that was planned, got 'No such"
+    path.unlink()
+    got = [np.empty(0, samples.dtype)]
+    with pytest.raises(PipelineError, match=f"{re.escape(str(path))}: {reason}"):
+        for block in device_blocks(chunk, Timeline(), nbytes):
+            got.append(block.get())
+    np.testing.assert_array_equal(np.concatenate(got), samples[: 100 * number])
+    path.write_bytes(content)
+    (again,) = plan(open_source((str(tmp_path / "a.zarr"),)), 2**30, "off", 0)
+    blocks = [block.get() for block in device_blocks(again, Timeline(), nbytes)]
+    np.testing.assert_array_equal(np.concatenate(blocks), samples)
+
+
+def test_store_that_vanishes_while_batches_are_ahead(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
+    got = []
+    with pytest.raises(PipelineError, match=r"a\.zarr/.*(was removed while it was read|the file that was planned)"):
+        for block in device_blocks(chunk, Timeline(), nbytes):
+            got.append(block.get())
+            shutil.rmtree(tmp_path / "a.zarr", ignore_errors=True)
+    np.testing.assert_array_equal(np.concatenate(got), samples[: sum(map(len, got))])
+    assert len(got) <= SLOTS
