@@ -98,6 +98,33 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("most", [1, 3])
+def test_files_of_a_block_are_not_all_open_at_once(
+    tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Where each is opened here: by kvikio, and if something is checked beside it."""
+    samples = np.arange(1000, dtype=np.int32)
+    for number, part in enumerate(np.split(samples, 10)):
+        part.tofile(tmp_path / f"{number}.bin")
+    counts = [0, 0]  # open, at most
+
+    @contextmanager
+    def opened(*given: Any) -> Iterator[Any]:
+        with transfer.opened(*given) as reading:
+            counts[0] += 1
+            counts[1] = max(counts)
+            yield reading
+            counts[0] -= 1
+
+    monkeypatch.setattr(transfer, "_reader", lambda: None)
+    monkeypatch.setattr(loads, "opened", opened)
+    monkeypatch.setattr(loads, "MOST_FILES", most)
+    blocks, _ = blocks_of(open_source((str(tmp_path / "*.bin"),)), 0, 1000, 2**20)
+    np.testing.assert_array_equal(np.concatenate(blocks), samples)
+    assert counts == [0, most] and len(blocks) == 1
+
+
+@pytest.mark.gpu
 def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: Any) -> None:
     """Before the file is closed, and before the memory is reused."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")

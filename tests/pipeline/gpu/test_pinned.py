@@ -260,6 +260,9 @@ def test_planned_file_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
         with pytest.raises(RefusedError) as caught:
             read_all(reader, [*unknown[:2], broken])
         assert (caught.value.errno, caught.value.file) == (number, 2)
+    folder = Identity(tmp_path.stat().st_size, None, None, None, None, 0)  # of a file of which little is known
+    with pytest.raises(RefusedError, match="Stale"):
+        read_all(reader, [*unknown[:2], replace(unknown[2], path=str(tmp_path), identity=folder)])
     os.mkfifo(files[2].path)  # nobody will write to it
     with pytest.raises(RefusedError, match="Stale"):
         read_all(reader, files)
