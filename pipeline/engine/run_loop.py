@@ -108,12 +108,14 @@ class Work(Generic[Item]):
 class Run:
     """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far.
 
-    Chunks, or tasks of regions, were computed again (`replayed`), of these on another device (`elsewhere`).
+    So many more get ready beside them (`ahead`). Chunks, or tasks of regions, were computed again (`replayed`), of
+    these on another device (`elsewhere`).
     """
 
     settings: Settings
     lanes: int
     seed: int = field(default_factory=lambda: secrets.randbits(32))
+    ahead: int = 0
     stages: Stages = field(default_factory=Stages)
     replayed: int = 0
     elsewhere: int = 0
@@ -222,7 +224,7 @@ class Run:
         # dependency: Dask would start all of them where the dependency ran, and move them one by one.
         submit = partial(self._submit_task, self._name_of(work, items))
         anywhere: dict[str, Any] = {"workers": self._addresses}
-        resources = {name: amount / self.lanes for name, amount in self.workers.resources.items()}
+        resources = {name: amount / (self.lanes + self.ahead) for name, amount in self.workers.resources.items()}
         if isinstance(items, Extra):
             if items.apart_from:
                 others = set(self._addresses or known_workers(self.workers.client, self.workers.description))

@@ -53,6 +53,7 @@ class Batch:
         self.files = tuple(files[number] for number in used.tolist())
         there = table[:, 0] >= 0
         self.table[there, 0] = np.searchsorted(used, table[there, 0])
+        _ = self.runs, self._in_order  # while nothing waits for it
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
