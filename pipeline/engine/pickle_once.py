@@ -1,13 +1,40 @@
-"""Pickles the argument that all tasks of a run share once, and unpickles it once per thread."""
+"""Pickles the argument that all tasks of a run share once, unpickles it once per thread; passes items as they are."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cached_property
 from threading import local
 from typing import Any
+from weakref import WeakValueDictionary
 
 _last = local()
+_here: WeakValueDictionary[int, InThisProcess] = WeakValueDictionary()
+
+
+class InThisProcess(Sequence[Any]):
+    """Items of a task of this process, which are passed as they are: Dask would pickle them for another thread, too.
+
+    Whoever submits the task keeps them until it has ended.
+    """
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._items[place]
+
+    def __reduce__(self) -> Any:
+        _here[id(self)] = self
+        return _passed, (id(self),)
+
+
+def _passed(number: int) -> InThisProcess:
+    return _here[number]
 
 
 class PickledOnce:

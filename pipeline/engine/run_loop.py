@@ -26,6 +26,7 @@ from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages
 from pipeline.engine.pace import LEAST_SECONDS, not_counted
+from pipeline.engine.pickle_once import InThisProcess
 from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
@@ -164,6 +165,10 @@ class Run:
             seal()
         finally:
             gc.unfreeze()
+
+    def passed(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Items of a task, as they are passed to its worker."""
+        return InThisProcess(items) if self.workers.client.scheduler.address.startswith("inproc://") else items
 
     def on_gpus(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on all workers if they compute on GPUs, to warm them up; as `on_workers`."""
