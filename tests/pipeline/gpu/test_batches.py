@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,9 +17,9 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import nvcomp, slabs, transfer
+from pipeline.gpu import blocks, nvcomp, slabs, transfer
 from pipeline.gpu.batches import Batch, batches
-from pipeline.gpu.blocks import SLOTS, device_blocks
+from pipeline.gpu.blocks import CHUNKS, SLOTS, device_blocks
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import BlockPiece, Piece
@@ -249,3 +252,34 @@ def test_store_that_vanishes_while_batches_are_ahead(
             shutil.rmtree(tmp_path / "a.zarr", ignore_errors=True)
     np.testing.assert_array_equal(np.concatenate(got), samples[: sum(map(len, got))])
     assert len(got) <= SLOTS
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_a_chunk_is_planned_while_it_waits_for_buffers(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, shrinks: bool
+) -> None:
+    """If there is less memory than it was planned for when it gets them, it is planned again."""
+    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
+    planned, sizes, parts = Event(), list[int](), blocks._parts
+
+    def noted(chunk: Chunk, nbytes: int, spare: int) -> Any:
+        sizes.append(nbytes)
+        planned.set()
+        return parts(chunk, nbytes, spare)
+
+    monkeypatch.setattr(blocks, "_parts", noted)
+    monkeypatch.setattr(blocks, "_most", 4 * nbytes)
+    monkeypatch.setattr(blocks, "LEAST_BLOCK_BYTES", nbytes)
+    monkeypatch.setattr(blocks, "LOOK_SECONDS", 0.01)
+    with ThreadPoolExecutor(1) as pool:
+        with ExitStack() as stack:
+            for _ in range(CHUNKS):
+                stack.enter_context(blocks._lane(4 * nbytes))
+            got = pool.submit(lambda: [block.get() for block in device_blocks(chunk, Timeline(), 4 * nbytes)])
+            assert planned.wait(60)
+            if shrinks:
+                assert blocks.shrink()
+                got.result(60)  # does not wait for those that others still have
+            assert got.done() == shrinks
+        np.testing.assert_array_equal(np.concatenate(got.result(60)), samples)
+    assert sizes == [4 * nbytes, *[2 * nbytes] * shrinks]
