@@ -133,6 +133,12 @@ class Run:
         """Number of tasks that compute at a time."""
         return self.workers.computing * (self.lanes if self.workers.device == "gpu" else 1)
 
+    @property
+    def _sharing(self) -> int:
+        """Number of tasks that share a GPU; none more gets ready where it would take a thread that checks need."""
+        most = self.lanes + self.ahead
+        return most if self.workers.threads >= 2 * most * self.workers.computing else self.lanes
+
     def checking(self, shared: bool) -> int:
         """Number of extra checks at a time, whether or not all threads of a worker share one beside a GPU."""
         return self.workers.computing if shared and self.workers.device == "gpu" else self.workers.threads
@@ -229,7 +235,7 @@ class Run:
         # dependency: Dask would start all of them where the dependency ran, and move them one by one.
         submit = partial(self._submit_task, self._name_of(work, items))
         anywhere: dict[str, Any] = {"workers": self._addresses}
-        resources = {name: amount / (self.lanes + self.ahead) for name, amount in self.workers.resources.items()}
+        resources = {name: amount / self._sharing for name, amount in self.workers.resources.items()}
         if isinstance(items, Extra):
             if items.apart_from:
                 others = set(self._addresses or known_workers(self.workers.client, self.workers.description))
