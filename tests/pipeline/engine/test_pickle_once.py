@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import pipeline
 from pipeline.engine.pickle_once import InThisProcess, PickledOnce
+from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk
 
 
@@ -55,14 +57,16 @@ def test_what_plain_pickle_cannot() -> None:
 
 
 def test_items_of_this_process_are_passed_as_they_are() -> None:
-    """As long as somebody keeps them; any number of times."""
-    items = InThisProcess([Counted, "b"])
-    pickled = pickle.dumps(items)
-    assert pickle.loads(pickled) is pickle.loads(pickled) is items
-    assert (len(items), items[1], [*items], items[-1:]) == (2, "b", [Counted, "b"], ["b"])
+    """As long as somebody keeps them; any number of times. What was passed keeps none of them."""
+    items = InThisProcess([Counted(), "b"])
+    passed = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(items))))
+    assert passed[0] is items[0] and [*passed] == [*items] and (len(passed), passed[-1]) == (2, "b")
+    kept = weakref.ref(items[0])
     del items
-    with pytest.raises(KeyError):
-        pickle.loads(pickled)
+    assert kept() is None
+    for use in (len, list):
+        with pytest.raises(PipelineError, match="in the process that planned it"):
+            use(passed)
 
 
 def test_a_run_in_this_process_pickles_no_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
