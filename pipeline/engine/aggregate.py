@@ -26,7 +26,7 @@ from pipeline.engine.replay import Replays
 from pipeline.engine.run_loop import Done, Extra, Run, Task, Work
 from pipeline.engine.submit import batches
 from pipeline.errors import PipelineError, UsageError, VerificationError
-from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within, spare_bytes_within
+from pipeline.gpu.blocks import AHEAD, BLOCK_BYTES, CHUNKS, block_bytes_within, spare_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, Plan, plan
 from pipeline.storage.sources import Source
@@ -88,7 +88,7 @@ def run_all(
         If the run fails otherwise; UsageError if the request is impossible.
     """
     journal = Journal() if journal is None else journal
-    loop = Run(settings, CHUNKS, journal.seed)
+    loop = Run(settings, CHUNKS, journal.seed, AHEAD)
     limit = settings.device_memory_limit
     jobs = accepted(jobs, source, settings)
     block_bytes = BLOCK_BYTES if limit is None else block_bytes_within(limit)
@@ -271,6 +271,7 @@ def _one_pass(
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
     if isinstance(chunks, tuple):
         tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
+    tasks = map(loop.passed, tasks)
     left = sum(chunk.nbytes for chunk in chunks) if isinstance(chunks, tuple) else source.nbytes
 
     def extra(in_time: bool) -> Extra | None:

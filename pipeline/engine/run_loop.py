@@ -8,6 +8,7 @@ task fail and still has its items; what is shown while it runs into `pipeline.pr
 
 from __future__ import annotations
 
+import gc
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.outcome import Outcome, Stages
 from pipeline.engine.pace import LEAST_SECONDS, not_counted
+from pipeline.engine.pickle_once import InThisProcess
 from pipeline.engine.submit import results
 from pipeline.engine.verdict import Verdict
 from pipeline.errors import PipelineError, failure
@@ -107,12 +109,14 @@ class Work(Generic[Item]):
 class Run:
     """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far.
 
-    Chunks, or tasks of regions, were computed again (`replayed`), of these on another device (`elsewhere`).
+    So many more get ready beside them (`ahead`). Chunks, or tasks of regions, were computed again (`replayed`), of
+    these on another device (`elsewhere`).
     """
 
     settings: Settings
     lanes: int
     seed: int = field(default_factory=lambda: secrets.randbits(32))
+    ahead: int = 0
     stages: Stages = field(default_factory=Stages)
     replayed: int = 0
     elsewhere: int = 0
@@ -128,6 +132,12 @@ class Run:
     def computing(self) -> int:
         """Number of tasks that compute at a time."""
         return self.workers.computing * (self.lanes if self.workers.device == "gpu" else 1)
+
+    @property
+    def _sharing(self) -> int:
+        """Number of tasks that share a GPU; none more gets ready where it would take a thread that checks need."""
+        most = self.lanes + self.ahead
+        return most if self.workers.threads >= 2 * most * self.workers.computing else self.lanes
 
     def checking(self, shared: bool) -> int:
         """Number of extra checks at a time, whether or not all threads of a worker share one beside a GPU."""
@@ -152,11 +162,19 @@ class Run:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Measure the run without its start-up; what it has computed and verified, no signal throws away."""
-        started = perf_counter()
-        self.stages.start_up, self.stages.compiling = started - self._began, compiling.total - self._compiled
-        yield
-        self.stages.wall = perf_counter() - started
-        seal()
+        gc.freeze()  # looking for garbage in what there is already would stop all threads, for up to 0.1 s
+        try:
+            started = perf_counter()
+            self.stages.start_up, self.stages.compiling = started - self._began, compiling.total - self._compiled
+            yield
+            self.stages.wall = perf_counter() - started
+            seal()
+        finally:
+            gc.unfreeze()
+
+    def passed(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Items of a task, as they are passed to its worker."""
+        return InThisProcess(items) if self.workers.client.scheduler.address.startswith("inproc://") else items
 
     def on_gpus(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on all workers if they compute on GPUs, to warm them up; as `on_workers`."""
@@ -217,7 +235,7 @@ class Run:
         # dependency: Dask would start all of them where the dependency ran, and move them one by one.
         submit = partial(self._submit_task, self._name_of(work, items))
         anywhere: dict[str, Any] = {"workers": self._addresses}
-        resources = {name: amount / self.lanes for name, amount in self.workers.resources.items()}
+        resources = {name: amount / self._sharing for name, amount in self.workers.resources.items()}
         if isinstance(items, Extra):
             if items.apart_from:
                 others = set(self._addresses or known_workers(self.workers.client, self.workers.description))

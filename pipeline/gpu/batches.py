@@ -8,8 +8,10 @@ failed, the host does: its decoders name what is wrong.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,9 @@ from numpy.typing import NDArray
 from kernels.common.decode import unshuffle
 from kernels.common.memory import empty, zeros
 from pipeline.gpu import nvcomp
-from pipeline.gpu.loads import Begun, Loading, to_native
-from pipeline.gpu.slabs import Plan, plan_of
-from pipeline.gpu.transfer import PINNED, transfer_path
+from pipeline.gpu.loads import Begun, to_native
+from pipeline.gpu.slabs import Plan, Scheme, plan_of
+from pipeline.gpu.transfer import PINNED, gather, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 
 # Of a batch. In any codec 512 chunks of 256 KiB took an H200 9 ms, so that 32 are decompressed at 1 GB/s, whatever
@@ -38,19 +40,20 @@ class Batch:
     ----------
     plans
         In order, at least one, all of the same scheme.
+    files
+        That their chunks are stored in, and perhaps others.
+    table
+        Where these are, as `pipeline.storage.formats.slabs.Stored.table` has it.
     """
 
-    def __init__(self, plans: list[Plan]) -> None:
-        self.plans, self.scheme = plans, plans[0].scheme
-        numbers: dict[Piece, int] = {}
-        tables = []
-        for plan in plans:
-            of_files = [numbers.setdefault(file, len(numbers)) for file in plan.slab.stored.files]
-            table = plan.table.copy()
-            table[:, 0] = np.array([*of_files, -1])[table[:, 0]]  # -1 stays as it is
-            tables.append(table)
-        self.files, self.table = tuple(numbers), np.concatenate(tables)
-        self.counts = np.array([len(table) for table in tables])  # chunks of each slab
+    def __init__(self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64]) -> None:
+        self.plans, self.scheme, self.table = plans, plans[0].scheme, table.copy()
+        self.counts = np.array([plan.chunks for plan in plans])
+        used = np.flatnonzero(np.bincount(table[:, 0] + 1)[1:])
+        self.files = tuple(files[number] for number in used.tolist())
+        there = table[:, 0] >= 0
+        self.table[there, 0] = np.searchsorted(used, table[there, 0])
+        _ = self.runs, self._in_order  # while nothing waits for it
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
@@ -68,39 +71,32 @@ class Batch:
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Where each of them begins in the buffer, and where the last one ends."""
-        alignment = self.scheme.codec.alignment
-        padded = -(-self.places[:, 2] // alignment) * alignment
-        return -self.scheme.codec.head % alignment + np.concatenate([[0], np.cumsum(padded)])
+        padded = _padded(self.places[:, 2], self.scheme)
+        return _first(self.scheme) + np.concatenate([[0], np.cumsum(padded)])
+
+    @cached_property
+    def runs(self) -> NDArray[np.int64]:
+        """Byte runs of these chunks, as `pipeline.gpu.transfer.gather` takes them; each is padded with bytes behind it,
+        or of its own beginning. Those that lie one after another are one: thousands of reads of some KiB each would
+        take longer than the bus."""
+        runs = self.places
+        if self.scheme.codec.alignment > 1:
+            files, offsets, sizes = runs.T
+            padded = np.diff(self.starts)
+            inside = offsets + padded <= np.array([file.nbytes for file in self.files])[files]
+            own = np.where(inside, padded, sizes)
+            runs = np.stack([files, offsets, own, files, offsets, padded - own], 1).reshape(-1, 3)
+            runs = np.concatenate([[[files[0], offsets[0], self.starts[0]]], runs])
+            runs = runs[runs[:, 2] > 0]
+        files, offsets, sizes = runs.T
+        apart = (files[1:] != files[:-1]) | (offsets[1:] != (offsets + sizes)[:-1])
+        begins = np.flatnonzero(np.concatenate([[True], apart]))
+        return np.stack([files[begins], offsets[begins], np.add.reduceat(sizes, begins)], 1)
 
     def begin(self, order: int, slot: Any) -> Begun:
         """Start to read the stored chunks into a buffer on the device; `order` as `pipeline.gpu.transfer.opened` has
         it."""
-        loading = Loading(slot[: int(self.starts[-1])])
-        first = np.searchsorted(self.places[:, 0], np.arange(len(self.files) + 1))
-        try:
-            for file, begin, end in zip(self.files, first[:-1], first[1:], strict=True):
-                if begin < end:
-                    start = self.starts[begin] if begin else 0
-                    target = slot[int(start) : int(self.starts[end])]
-                    loading.add(file, 0, self._runs(file, begin, end), target, order)
-        except BaseException:
-            loading.get()
-            raise
-        return loading, self.samples
-
-    def _runs(self, file: Piece, begin: int, end: int) -> NDArray[np.int64]:
-        """Byte runs of these chunks of a file; each is padded with bytes behind it, or of its own beginning. Those that
-        lie one after another are one: thousands of reads of some KiB each would take longer than the bus."""
-        _, offsets, sizes = self.places[begin:end].T
-        padded = np.diff(self.starts[begin : end + 1])
-        inside = offsets + padded <= file.nbytes
-        own = np.where(inside, padded, sizes)
-        runs = np.stack([offsets, own, offsets, padded - own], 1).reshape(-1, 2)
-        if not begin and (skipped := self.starts[0]):
-            runs = np.concatenate([[[offsets[0], skipped]], runs])
-        runs = runs[runs[:, 1] > 0]
-        begins = np.flatnonzero(np.concatenate([[True], runs[1:, 0] != runs[:-1].sum(1)]))
-        return np.stack([runs[begins, 0], np.add.reduceat(runs[:, 1], begins)], 1)
+        return gather(self.files, self.runs, slot[: int(self.starts[-1])], order), self.samples
 
     def samples(self, stored: Any) -> Any:
         """Samples of all pieces, in native byte order, of stored chunks on the device; on the current stream."""
@@ -124,7 +120,7 @@ class Batch:
             filled += len(part)
         return out
 
-    @property
+    @cached_property
     def _in_order(self) -> bool:
         """Whether the samples of all pieces lie one after another in the decoded chunks."""
         whole = all(plan.piece.nbytes == plan.decoded for plan in self.plans[:-1])
@@ -136,18 +132,16 @@ class Batch:
 
         scheme, starts = self.scheme, self.starts[:-1]
         head, sizes = scheme.codec.head, self.places[:, 2] - scheme.codec.head - scheme.tail
-        right = np.ones(len(self.table), bool)
-        if head:
-            heads = stored[cupy.asarray(starts[:, None] + np.arange(head))].get()
-            right[self.present] = scheme.codec.fits(heads, sizes, scheme.chunk_bytes)
+        # What the heads say is looked at when nvCOMP has ended: until then, nothing waits for the device.
+        heads = stored[cupy.asarray(starts)[:, None] + cupy.arange(head)] if head else None
         absent = np.flatnonzero(self.table[:, 0] < 0)
         flat = (zeros if len(absent) else empty)("nvCOMP", len(self.table) * scheme.chunk_bytes, np.uint8)
-        chosen = right[self.present]
-        if chosen.any():
-            places = self.present[chosen]
-            right[places] = nvcomp.decompress(
-                scheme.codec.algorithm, stored, starts[chosen] + head, sizes[chosen], flat, places, scheme.chunk_bytes
-            )
+        right = np.ones(len(self.table), bool)
+        right[self.present] = nvcomp.decompress(
+            scheme.codec.algorithm, stored, starts + head, sizes, flat, self.present, scheme.chunk_bytes
+        )
+        if heads is not None:
+            right[self.present] &= scheme.codec.fits(heads.get(), sizes, scheme.chunk_bytes)
         if scheme.unshuffled:
             flat = unshuffle(flat, scheme.unshuffled, scheme.chunk_bytes)
         if len(absent):
@@ -170,44 +164,98 @@ def batches(
     spare
         Bytes of the device that decompressing it may take besides.
     """
+    if transfer_path() != PINNED or nvcomp.library() is None:
+        yield from pieces
+        return
     most = min(spare, int(MEMORY * nbytes))
-    pinned, plans, sums = transfer_path() == PINNED, list[Plan](), _Sums(nbytes, most)
+    for scheme, some in groupby(_planned(pieces, dtype), lambda one: None if isinstance(one, AnyPiece) else one.scheme):
+        if scheme is None:
+            yield from (one for one in some if isinstance(one, AnyPiece))
+        else:
+            yield from _Slabs([one for one in some if isinstance(one, Plan)], nbytes, most).batches()
+
+
+def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
+    """How each piece is decompressed, or the piece itself if it cannot be."""
+    plan = None
     for piece in pieces:
-        plan = plan_of(piece, dtype) if pinned else None
-        if plan and plans and plan.scheme == plans[0].scheme and sums.add(plan):
-            plans.append(plan)
-            continue
-        yield from _closed(plans, sums)
-        sums = _Sums(nbytes, most)
-        plans = [plan] if plan and sums.add(plan) else []
-        if not plans:
-            yield piece
-    yield from _closed(plans, sums)
+        planned = plan_of(piece, dtype, plan)
+        plan = planned or plan
+        yield planned or piece
 
 
-def _closed(plans: list[Plan], sums: _Sums) -> Iterator[Batch | AnyPiece]:
-    if sums.present >= LEAST_CHUNKS:
-        yield Batch(plans)
-    else:
-        yield from (plan.piece for plan in plans)
+class _Slabs:
+    """Slabs of the same scheme, one after another; their places as one table, since there are thousands of chunks.
+
+    Parameters
+    ----------
+    plans
+    nbytes, most
+        Of a buffer, and of the device, which decompressing a batch may take.
+    """
+
+    def __init__(self, plans: list[Plan], nbytes: int, most: int) -> None:
+        self._plans, self._nbytes, self._most = plans, nbytes, most
+        self._scheme = scheme = plans[0].scheme
+        counts = np.array([plan.chunks for plan in plans])
+        self._ends = np.cumsum(counts)
+        begins = self._ends - counts
+        self._table = np.frombuffer(b"".join(plan.slab.stored.places for plan in plans), np.int64).reshape(-1, 3).copy()
+        there, sizes = self._table[:, 0] >= 0, self._table[:, 2]
+        numbers: dict[Piece, int] = {}
+        of_slabs = [[numbers.setdefault(file, len(numbers)) for file in plan.slab.stored.files] for plan in plans]
+        before = np.repeat(np.cumsum([0, *map(len, of_slabs[:-1])]), counts)
+        self._table[there, 0] = np.array([*chain.from_iterable(of_slabs), -1])[(self._table[:, 0] + before)[there]]
+        self._files = tuple(numbers)
+        self._decoded = counts * scheme.chunk_bytes
+        too_small = there & (sizes <= max(scheme.codec.head + scheme.tail, scheme.codec.alignment))
+        self._unsound = np.flatnonzero(np.logical_or.reduceat(too_small, begins))
+        # Before each slab, and after the last one: chunks that are not missing, bytes as stored, and decoded.
+        sums = np.add.reduceat(there, begins, dtype=np.int64), np.add.reduceat(_padded(sizes, scheme), begins)
+        self._present, self._stored, self._all_decoded = (
+            np.concatenate([[0], np.cumsum(sum_)]) for sum_ in (*sums, self._decoded)
+        )
+
+    def batches(self) -> Iterator[Batch | AnyPiece]:
+        """All slabs in order; those that no batch has as their pieces."""
+        end = 0
+        while (first := end) < len(self._plans):
+            fitting = self._fitting(first)
+            end = first + max(fitting, 1)
+            if fitting and self._present[end] - self._present[first] >= LEAST_CHUNKS:
+                rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
+                yield Batch(self._plans[first:end], self._files, self._table[rows])
+            else:
+                yield from (plan.piece for plan in self._plans[first:end])
+
+    def _fitting(self, first: int) -> int:
+        """Number of slabs, from one on, that a buffer and memory have room for; 0 if there is none for this one."""
+        scheme, unsound = self._scheme, self._unsound[np.searchsorted(self._unsound, first) :]
+        limits = (
+            np.searchsorted(self._stored, self._stored[first] + self._nbytes - _first(scheme), "right") - 1,
+            np.searchsorted(self._all_decoded, self._all_decoded[first] + self._most, "right") - 1, *unsound[:1],
+        )  # fmt: skip
+        inside = slice(first, max(int(min(limits)), first))
+        decoded = self._all_decoded[1:][inside] - self._all_decoded[first]
+        copies = decoded + 2 * self._decoded[inside]  # once the workspace is free: in order, and two of a slab before
+        beyond = decoded + copies > self._most
+        number = int(beyond.argmax()) if beyond.any() else len(beyond)
+
+        def has_no_workspace(last: int) -> bool:
+            chunks = max(int(self._present[first + last + 1] - self._present[first]), 1)
+            nbytes = nvcomp.workspace_bytes(scheme.codec.algorithm, chunks, scheme.chunk_bytes)
+            return nbytes is None or decoded[last] + nbytes > self._most
+
+        if number and not has_no_workspace(number - 1):
+            return number
+        return bisect(range(number), False, key=has_no_workspace)
 
 
-class _Sums:
-    """What the slabs of a batch take together."""
+def _padded(sizes: NDArray[np.int64], scheme: Scheme) -> NDArray[np.int64]:
+    """Bytes of stored chunks, each aligned."""
+    return sizes + (scheme.codec.alignment - 1) & -scheme.codec.alignment
 
-    def __init__(self, nbytes: int, most: int) -> None:
-        self.nbytes, self.most, self.present = nbytes, most, 0
-        self._stored = self._decoded = 0
 
-    def add(self, plan: Plan) -> bool:
-        """Count a slab, if a buffer and memory have room for it."""
-        scheme, present = plan.scheme, self.present + plan.present
-        stored, decoded = self._stored + plan.stored, self._decoded + plan.decoded
-        if stored + -scheme.codec.head % scheme.codec.alignment > self.nbytes:
-            return False
-        workspace = nvcomp.workspace_bytes(scheme.codec.algorithm, max(present, 1), scheme.chunk_bytes)
-        copies = decoded + 2 * plan.decoded  # once the workspace is free: in order, and two of a slab before
-        if workspace is None or decoded + max(workspace, copies) > self.most:
-            return False
-        self.present, self._stored, self._decoded = present, stored, decoded
-        return True
+def _first(scheme: Scheme) -> int:
+    """Where the first chunk begins in a buffer, so that what is behind its head is aligned."""
+    return -scheme.codec.head % scheme.codec.alignment

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
 from itertools import chain, groupby, repeat
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
 LEAST_BLOCK_BYTES = 2**16
 SLOTS = 3  # of a chunk: one being computed, two being filled
+LOOK_SECONDS = 1.0  # between two looks whether the buffers that a chunk waits for are still those in use
 RESIDENT = "resident on the device"  # how the blocks of a later pass came there
 CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the bus busy
+AHEAD = 1  # chunks that are planned, and then wait for buffers: Dask takes milliseconds to start a task
 
 _making = Lock()
 _most = BLOCK_BYTES  # of this process: less if its device had no memory for more
@@ -73,10 +75,14 @@ def device_blocks(
     import cupy
 
     warm_up()
+    expected = min(nbytes, _most)
+    parts = [*_parts(chunk, expected, spare)]  # before anything waits for it
     with _lane(nbytes) as slots:
+        if len(slots[0]) != expected:
+            parts = [*_parts(chunk, len(slots[0]), spare)]
         events = cupy.cuda.Event(), cupy.cuda.Event()
         order = next_order()  # if chunks took turns, they would end together
-        for kind, group in groupby(_parts(chunk, len(slots[0]), spare), _kind):
+        for kind, group in groupby(parts, _kind):
             if kind is Kind.LOADED:
                 loads = _loads(group, chunk.dtype, len(slots[0]), beside, order, timeline)
                 yield from _ahead(loads, slots, events, timeline)
@@ -122,11 +128,7 @@ def resident_blocks(run: str, chunk: Chunk, timeline: Timeline, nbytes: int) -> 
     with _lane(nbytes):
         events = cupy.cuda.Event(), cupy.cuda.Event()
         for block in blocks:
-            yield from _computed(partial(_same, block), events, timeline)
-
-
-def _same(block: Any) -> Any:
-    return block
+            yield from _computed(partial(to_native, block, chunk.dtype.newbyteorder("=")), events, timeline)
 
 
 def checks_beside(chunk: Chunk) -> bool:
@@ -219,13 +221,18 @@ def _lane(nbytes: int) -> Iterator[list[Any]]:
     """Exclusive buffers of `nbytes`, with their own stream as the current one."""
     import cupy
 
-    lanes = _lanes(int(cupy.cuda.runtime.getDevice()), nbytes)
-    stream, slots = lanes.get()
+    device = int(cupy.cuda.runtime.getDevice())
+    lanes, lane = _lanes(device, nbytes), None
+    while lane is None or lanes is not _lanes(device, nbytes):  # given up meanwhile, since there was no memory
+        lanes, lane = _lanes(device, nbytes), None
+        with suppress(Empty):
+            lane = lanes.get(timeout=LOOK_SECONDS)
+    stream, slots = lane
     try:
         with stream:
             yield slots
     finally:
-        lanes.put((stream, slots))
+        lanes.put(lane)
 
 
 def block_bytes_within(limit: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from kernels.common.decode import unpack
 from pipeline.errors import PipelineError
 from pipeline.gpu.pinned import Checks
-from pipeline.gpu.transfer import Arriving, Transfer, opened, transfer
+from pipeline.gpu.transfer import PINNED, Arriving, Transfer, gather, opened, transfer, transfer_path
 from pipeline.storage.packed import PackedFiller
 from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 
@@ -126,17 +127,26 @@ def loads_of(
 def _begin(
     parts: Sequence[_Part], dtype: np.dtype[Any], beside: CheckedBeside | None, order: int, slot: Any
 ) -> Begun:  # fmt: skip
-    loading, filled = Loading(slot[: sum(part.nbytes for part in parts)]), 0
+    checked = [Checked(beside, part.start, dtype) for part in parts] if beside else []
+    arriving = _started(parts, slot[: sum(part.nbytes for part in parts)], order, checked)
+    return arriving, lambda raw: to_native(raw.view(dtype.newbyteorder("=")), dtype)
+
+
+def _started(parts: Sequence[_Part], block: Any, order: int, checked: Sequence[Checked] = ()) -> Arriving:
+    """Reads of parts to a block, one after another: one for all of them if nothing is checked beside it."""
+    if transfer_path() == PINNED and not checked:
+        runs = [(number, part.piece.offset + part.first, part.nbytes) for number, part in enumerate(parts)]
+        return gather([part.piece for part in parts], np.array(runs), block, order)
+    loading, filled = Loading(block), 0
     try:
-        for part in parts:
-            checked = Checked(beside, part.start, dtype) if beside else None
-            target = slot[filled : filled + part.nbytes]
-            loading.add(part.piece, part.first, np.array([[0, part.nbytes]]), target, order, checked)
+        for part, of_part in zip_longest(parts, checked):
+            target = block[filled : filled + part.nbytes]
+            loading.add(part.piece, part.first, np.array([[0, part.nbytes]]), target, order, of_part)
             filled += part.nbytes
     except BaseException:
         loading.get()
         raise
-    return loading, lambda raw: to_native(raw.view(dtype.newbyteorder("=")), dtype)
+    return loading
 
 
 def is_packed(piece: AnyPiece) -> bool:
@@ -157,9 +167,8 @@ def packed_loads(piece: FilledPiece, nbytes: int, order: int) -> Iterator[Callab
         length = min(step, stored.nbytes - first)
         before = first // packing.group_bytes * packing.group - skipped  # samples of the piece before the block
         inside = slice(max(-before, 0), samples - before)
-        loading = Loading(slot[:length])
-        loading.add(stored, first, np.array([[0, length]]), slot[:length], order)
-        return loading, lambda raw: unpack(raw, packing.bits, packing.signed, packing.big)[inside]
+        arriving = _started([_Part(stored, first, length, 0)], slot[:length], order)
+        return arriving, lambda raw: unpack(raw, packing.bits, packing.signed, packing.big)[inside]
 
     return (partial(begin, first) for first in range(0, stored.nbytes, step))
 

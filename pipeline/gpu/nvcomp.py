@@ -101,6 +101,8 @@ def decompress(
     function = getattr(loaded, f"nvcompBatched{algorithm}DecompressAsync")
     refused = function(compressed, nbytes, most, results.data.ptr, number, workspace.data.ptr, len(workspace),
                        decompressed, Options(CUDA), statuses, _stream())  # fmt: skip
+    # Copies to memory that is not pinned wait within the driver, where the threads that read may have to wait for them.
+    cupy.cuda.get_current_stream().synchronize()
     got: NDArray[np.uint32] = results.get()
     made = got[: 2 * number].view(np.uint64) == chunk_bytes
     right: NDArray[np.bool_] = (got[2 * number :] == 0) & made & (not refused)

@@ -47,7 +47,7 @@ void share_out(std::vector<ReadPart>& parts, const CheckedRun* runs, std::size_t
 
 // Waits for a transfer and frees it: returns bytes moved or -errno, or sets `failed` to the CUDA status.
 template <class Moved>
-std::int64_t end(Moved* moved, int* failed) {
+std::int64_t end(Moved* moved, std::int64_t* failed) {
     *failed = moved->failed;
     std::int64_t result = moved->refused ? -moved->refused : moved->bytes;
     delete moved;
@@ -76,13 +76,15 @@ extern "C" void end_checks(Checks* checks, Spent* spent) {
     delete checks;
 }
 
-// Starts to read runs of a file, one after another, into device memory; reads of the lowest order go first. Beside a
-// read of one run others are read for checks, ordered by offset, from a descriptor of their own.
-extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size_t count, std::uint64_t target,
-                            std::int64_t order, Checks* checks, int checked_file, const CheckedRun* checked,
-                            std::size_t checked_count) {
+// Starts to read runs of files, one after another, into device memory; reads of the lowest order go first. Files and
+// their paths have to live until its end. Beside a read of one run of an open file others are read for checks, ordered
+// by offset, from a descriptor of their own.
+extern "C" Read* start_read(Reader* reader, const Planned* files, std::size_t file_count, const Run* runs,
+                            std::size_t count, std::uint64_t target, std::int64_t order, Checks* checks,
+                            int checked_file, const CheckedRun* checked, std::size_t checked_count) {
     auto* read = new Read;
-    read->file = file;
+    read->files.reset(new File[file_count]);
+    for (std::size_t file = 0; file < file_count; file++) read->files[file].planned = files[file];
     read->checks = checks;
     read->checked_file = checked_file;
     read->runs.assign(runs, runs + count);
@@ -98,6 +100,11 @@ extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size
         before += bytes;
         left -= bytes;
     }
+    for (const ReadPart& part : parts) {
+        const std::vector<Run> inside = runs_of(part);
+        for (auto run = inside.begin(); run != inside.end(); run = end_of_file(run, inside.end()))
+            read->files[run->file].users++;
+    }
     if (checks) share_out(parts, checked, checked_count);
     read->parts = parts.size();
     {
@@ -111,8 +118,9 @@ extern "C" Read* start_read(Reader* reader, int file, const Run* runs, std::size
     return read;
 }
 
-// Waits until everything is on the device and frees the read; returns bytes read, or an error as `end` does.
-extern "C" std::int64_t end_read(Reader* reader, Read* read, int* failed) {
+// Waits until everything is on the device and frees the read; returns bytes read, or an error as `end` does: `failed` has
+// the number of the file and the offset of what could not be read behind the status.
+extern "C" std::int64_t end_read(Reader* reader, Read* read, std::int64_t* failed) {
     read->wait();
     for (void* copied : read->copied)
         if (int status = reader->driver.synchronize(copied)) read->failed = status;
@@ -120,6 +128,8 @@ extern "C" std::int64_t end_read(Reader* reader, Read* read, int* failed) {
         std::lock_guard<std::mutex> lock(reader->mutex);
         reader->events.insert(reader->events.end(), read->copied.begin(), read->copied.end());
     }
+    failed[1] = read->where.file;
+    failed[2] = read->where.offset;
     return end(read, failed);
 }
 
@@ -149,7 +159,7 @@ extern "C" Write* start_write(Writer* writer, std::uint64_t source, std::size_t 
 }
 
 // Waits until everything is written and frees the write.
-extern "C" std::int64_t end_write(Writer*, Write* write, int* failed) {
+extern "C" std::int64_t end_write(Writer*, Write* write, std::int64_t* failed) {
     write->wait();
     return end(write, failed);
 }

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from kernels.common.compiled_check import CompiledCheck, calls_of
+from pipeline.storage.identity import Identity, this_machine
+from pipeline.storage.pieces import Piece
 
 Kind = TypeVar("Kind")
 
@@ -24,6 +26,18 @@ FUNCTIONS = ("cuCtxSetCurrent", "cuMemHostAlloc", "cuStreamCreate", "cuEventCrea
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 _making = Lock()
+
+
+# As in pinned_file.hpp; flags of `known` say which numbers are compared.
+PLANNED = np.dtype([("path", np.uint64), *((name, np.int64) for name in ("fd", "known", "size", "mtime", "ctime")),
+                    ("inode", np.uint64), ("device", np.uint64)])  # fmt: skip
+IDENTIFIED, MTIME, CTIME, INODE, DEVICE = 1, 2, 4, 8, 16
+
+
+class RefusedError(OSError):
+    """What could not be read: the number of a file, and the offset there; ESTALE if it is not the planned one."""
+
+    file = offset = -1
 
 
 class Pending:
@@ -47,17 +61,19 @@ class Pending:
 
         Raises
         ------
-        OSError
+        RefusedError
             If the operating system reports an error.
         CUDADriverError
             If the CUDA driver reports an error.
         """
-        failed = ctypes.c_int()
-        nbytes = int(self._end(self._threads, self._started, ctypes.byref(failed)))
-        if failed.value:
-            raise _refusal(failed.value)
+        failed = (ctypes.c_int64 * 3)()
+        nbytes = int(self._end(self._threads, self._started, failed))
+        if failed[0]:
+            raise _refusal(failed[0])
         if nbytes < 0:
-            raise OSError(-nbytes, os.strerror(-nbytes))
+            error = RefusedError(-nbytes, os.strerror(-nbytes))
+            error.file, error.offset = failed[1:]
+            raise error
         return nbytes
 
 
@@ -135,15 +151,44 @@ class Reader(_Threads):
         `runs` has shape (n, 2): offset in the file, number of bytes. If a file ends early, fewer bytes are read. Reads
         of the lowest order go first. What is checked beside it is complete when all bytes have arrived.
         """
+        file = np.zeros(1, PLANNED)
+        file["fd"] = fd
+        return self._start(file, np.insert(runs, 0, 0, 1), target, order, beside, file)
+
+    def read_planned(self, files: Sequence[Piece], target: Any, runs: NDArray[np.int64], order: int) -> Pending:
+        """The same of several planned files, which the threads open, check before and after, and close.
+
+        `runs` has shape (n, 3): number of the file, offset, number of bytes. A file that is not the planned one or ends
+        early is an error.
+        """
+        paths = [os.fsencode(file.path) for file in files]
+        addresses = (ctypes.c_char_p * len(paths))(*paths)
+        planned = np.array([(0, *_known(file)) for file in files], PLANNED)
+        planned["path"] = (ctypes.c_uint64 * len(paths)).from_buffer(addresses)
+        return self._start(planned, runs, target, order, None, (addresses, planned))
+
+    def _start(
+        self, files: NDArray[Any], runs: NDArray[np.int64], target: Any, order: int, beside: Beside | None, kept: Any
+    ) -> Pending:  # fmt: skip
         runs = np.ascontiguousarray(runs, np.int64)
-        assert runs[:, 1].sum() == target.nbytes
-        where = runs.ctypes.data, len(runs), target.data.ptr
+        assert runs[:, 2].sum() == target.nbytes
+        where = files.ctypes.data, len(files), runs.ctypes.data, len(runs), target.data.ptr
         checked: tuple[Any, ...] = (None, -1, None, 0)
         if beside is not None and len(beside.runs):
             own = np.ascontiguousarray(beside.runs, np.int64)
             checked = beside.checks.address, beside.fd, own.ctypes.data, len(own)
-        started = self._library.start_read(self._threads, fd, *where, order, *checked)
-        return Pending(self._library.end_read, self._threads, started, beside)
+        started = self._library.start_read(self._threads, *where, order, *checked)
+        return Pending(self._library.end_read, self._threads, started, (beside, kept))
+
+
+def _known(file: Piece) -> tuple[int, ...]:
+    """What `PLANNED` has behind the path."""
+    if not isinstance(identity := file.identity, Identity):
+        return (-1, 0, 0, 0, 0, 0, 0)
+    size, *others, machine = identity
+    flags = (MTIME, CTIME, INODE, DEVICE * (machine == this_machine()))
+    known = sum(flag for flag, other in zip(flags, others, strict=True) if other is not None)
+    return (-1, IDENTIFIED | known, size, *(other or 0 for other in others))
 
 
 class Writer(_Threads):
@@ -165,9 +210,8 @@ _ADDRESS, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 SIGNATURES = {
     "open_reader": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
     "open_writer": (_ADDRESS, (_ADDRESS, _ADDRESS, _INT, _SIZE, _ADDRESS)),
-    "start_read": (
-        _ADDRESS, (_ADDRESS, _INT, _ADDRESS, _SIZE, ctypes.c_uint64, ctypes.c_int64, _ADDRESS, _INT, _ADDRESS, _SIZE),
-    ),
+    "start_read": (_ADDRESS, (_ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, ctypes.c_uint64, ctypes.c_int64, _ADDRESS,
+                              _INT, _ADDRESS, _SIZE)),
     "begin_checks": (_ADDRESS, (_ADDRESS, _SIZE, _SIZE, _SIZE)),
     "end_checks": (None, (_ADDRESS, _ADDRESS)),
     "start_write": (_ADDRESS, (_ADDRESS, ctypes.c_uint64, _SIZE, _ADDRESS, _SIZE)),

@@ -2,24 +2,25 @@
 
 #pragma once
 
-#include <fcntl.h>
 #include <limits>
 #include <queue>
 
 #include "pinned_check.hpp"
+#include "pinned_file.hpp"
 
-// A byte run of a file.
+// A byte run of one of the files of a read, by its number.
 struct Run {
-    std::int64_t offset, bytes;
+    std::int64_t file, offset, bytes;
 };
 
 struct Read : Pending {
-    int file;
+    std::unique_ptr<File[]> files;
     std::vector<Run> runs;
     std::vector<void*> copied;  // one event per part: once all have occurred, everything has arrived
     Checks* checks;             // or none
     int checked_file;
     std::vector<CheckedRun> checked;  // each within one part, but for the last part
+    Run where{-1, 0, 0};              // what could not be read, the last one
 };
 
 struct ReadPart {
@@ -65,36 +66,70 @@ inline std::vector<Run> runs_of(const ReadPart& part) {
     for (std::size_t run = part.run; left; skipped = 0, run++) {
         const Run& whole = part.read->runs[run];
         std::int64_t bytes = std::min(whole.bytes - skipped, left);
-        runs.push_back({whole.offset + skipped, bytes});
+        runs.push_back({whole.file, whole.offset + skipped, bytes});
         left -= bytes;
     }
     return runs;
 }
 
-// Reads the runs of a part one after another; returns bytes read, or -1.
-inline std::int64_t gather(const ReadPart& part, char* memory) {
-    const std::vector<Run> runs = runs_of(part);
-    if (runs.size() > 1)
-        for (const Run& run : runs)  // so that the disk gets all of them at once
-            posix_fadvise(part.read->file, run.offset, run.bytes, POSIX_FADV_WILLNEED);
-    std::int64_t filled = 0;
-    for (const Run& run : runs) {
-        std::int64_t got = fill(part.read->file, memory + filled, run.bytes, run.offset);
-        if (got < 0) return -1;
-        filled += got;
-    }
-    return filled;
+// The first of some runs that is of another file than the first one.
+template <class Iterator>
+Iterator end_of_file(Iterator run, Iterator end) {
+    return std::find_if(run, end, [&](const Run& other) { return other.file != run->file; });
 }
 
-// Reads a part, which is one run, and what there is to check of it; returns bytes read, or -1.
+// Reads runs of a file, one after another; returns bytes read, or -1. What could not be read is put into `where`.
+inline std::int64_t gather_of_file(File& file, const Run* runs, const Run* end, char* memory, Run& where) {
+    where = *runs;
+    const int descriptor = file.enter();
+    std::int64_t filled = 0, got = file.planned.path && descriptor < 0 ? -1 : 0;
+    if (!(got < 0) && end - runs > 1)
+        for (const Run* run = runs; run < end; run++)  // so that the disk gets all of them at once
+            posix_fadvise(descriptor, run->offset, run->bytes, POSIX_FADV_WILLNEED);
+    for (const Run* run = runs; run < end && !(got < 0); run++) {
+        where = *run;
+        got = file.fill(descriptor, memory + filled, run->bytes, run->offset);
+        filled += got;
+    }
+    const int refused = got < 0 ? errno : 0;
+    if (!file.leave() && !refused) return -1;
+    errno = refused;
+    return refused ? -1 : filled;
+}
+
+// Reads the runs of a part one after another; returns bytes read, or -1. Of its files one is open at a time: there may
+// be thousands.
+inline std::int64_t gather(const ReadPart& part, char* memory, Run& where) {
+    const std::vector<Run> runs = runs_of(part);
+    std::int64_t filled = 0;
+    bool read = true;
+    int refused = 0;
+    for (auto run = runs.begin(), next = run; run != runs.end(); run = next) {
+        next = end_of_file(run, runs.end());
+        File& file = part.read->files[run->file];
+        if (!read) {
+            file.leave();
+            continue;
+        }
+        const std::int64_t got = gather_of_file(file, &*run, &*run + (next - run), memory + filled, where);
+        read = !(got < 0);
+        if (read) filled += got;
+        else refused = errno;
+    }
+    errno = refused;
+    return read ? filled : -1;
+}
+
+// Reads a part, which is one run of an open file, and what there is to check of it; returns bytes read, or -1.
 inline std::int64_t gather_and_check(const ReadPart& part, char* memory) {
     const Read& read = *part.read;
     const Run run = runs_of(part).front();
+    const int file = read.files[run.file].planned.descriptor;
     Checking checking(*read.checks, read.checked_file, read.checked.data() + part.first_checked, part.checked);
     std::int64_t filled = 0, got = 1;
     while (got && filled < run.bytes) {
         const std::int64_t bytes = std::min<std::int64_t>(run.bytes - filled, CHECKED_BYTES);
-        got = fill(read.file, memory + filled, bytes, run.offset + filled);
+        got = fill(file, memory + filled, bytes, run.offset + filled);
         if (got < 0) return -1;
         filled += got;
         if ((errno = checking.until(run.offset + filled))) return -1;
@@ -106,20 +141,19 @@ inline std::int64_t gather_and_check(const ReadPart& part, char* memory) {
 inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
     const Driver& driver = reader.driver;
     int failed = driver.synchronize(buffer.copied), refused = 0;
-    std::int64_t got = 0;
     // The part has its own event: the buffer's event is soon recorded again for another part, and waiting for it would
     // wait for that part, too.
     void* copied = nullptr;
-    if (!failed) {
-        got = part.checked ? gather_and_check(part, buffer.memory) : gather(part, buffer.memory);
-        if (got < 0) refused = errno;
-        if (got > 0) failed = reader.take_event(&copied);
-        if (got > 0 && !failed) failed = driver.to_device(part.target, buffer.memory, got, stream);
-        if (got > 0 && !failed) failed = driver.record(buffer.copied, stream);
-        if (got > 0 && !failed) failed = driver.record(copied, stream);
-    }
+    Run where{-1, 0, 0};
+    std::int64_t got = part.checked ? gather_and_check(part, buffer.memory) : gather(part, buffer.memory, where);
+    if (got < 0) refused = errno;
+    if (got > 0 && !failed) failed = reader.take_event(&copied);
+    if (got > 0 && !failed) failed = driver.to_device(part.target, buffer.memory, got, stream);
+    if (got > 0 && !failed) failed = driver.record(buffer.copied, stream);
+    if (got > 0 && !failed) failed = driver.record(copied, stream);
     part.read->part_is_done(std::max<std::int64_t>(got, 0), refused, failed, [&] {
         if (copied) part.read->copied.push_back(copied);
+        if (refused) part.read->where = where;
     });
 }
 

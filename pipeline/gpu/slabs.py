@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,7 @@ CODECS: dict[Step, Codec] = {
 }  # fmt: skip
 CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; looked at on the host
 CHECKSUM_BYTES = 4
+PLACE_BYTES = 3 * np.dtype(np.int64).itemsize  # of a row of `pipeline.storage.formats.places.Stored.table`
 
 
 @dataclass(frozen=True)
@@ -93,37 +94,22 @@ class Scheme:
     fill: bytes
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A slab that a device can decompress.
-
-    Attributes
-    ----------
-    piece, slab, scheme
-    table
-        Where its chunks are stored, as `pipeline.storage.formats.slabs.Stored.table` has it.
-    """
+class Plan(NamedTuple):
+    """A slab that a device can decompress."""
 
     piece: BlockPiece
     slab: Slab
     scheme: Scheme
-    table: NDArray[np.int64]
 
     @property
-    def present(self) -> int:
-        """Number of chunks that are not missing."""
-        return int((self.table[:, 0] >= 0).sum())
-
-    @property
-    def stored(self) -> int:
-        """Bytes of these, each aligned."""
-        alignment = self.scheme.codec.alignment
-        return int((self.table[:, 2] + (alignment - 1) & -alignment).sum())
+    def chunks(self) -> int:
+        """Number of its chunks, also of missing ones."""
+        return len(self.slab.stored.places) // PLACE_BYTES
 
     @property
     def decoded(self) -> int:
-        """Bytes of all chunks, also of missing ones."""
-        return len(self.table) * self.scheme.chunk_bytes
+        """Bytes of all of them."""
+        return self.chunks * self.scheme.chunk_bytes
 
     @property
     def wanted(self) -> slice:
@@ -174,13 +160,23 @@ class Plan:
         return cupy.ascontiguousarray(whole.transpose(axes).reshape(lengths)[inside]).reshape(-1)
 
 
-def plan_of(piece: AnyPiece, dtype: np.dtype[Any]) -> Plan | None:
-    """How a device decompresses a piece; None if it cannot."""
+def plan_of(piece: AnyPiece, dtype: np.dtype[Any], before: Plan | None = None) -> Plan | None:
+    """How a device decompresses a piece, if it has room for its chunks; None if it cannot.
+
+    `before` is another plan for the same dtype: slabs of one array have their scheme in common.
+    """
     if not isinstance(piece, BlockPiece) or not isinstance(slab := piece.block, Slab):
         return None
-    if not isinstance(slab.decode, Decoder) or slab.grid.cut is not None or not slab.region:
-        return None
     if any(file.remote for file in slab.stored.files):
+        return None
+    if before and slab.grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
+        return Plan(piece, slab, before.scheme)
+    scheme = _scheme_of(slab, dtype)
+    return None if scheme is None else Plan(piece, slab, scheme)
+
+
+def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
+    if not isinstance(slab.decode, Decoder) or slab.grid.cut is not None or not slab.region:
         return None
     steps, tail = slab.decode.steps, 0
     if steps and steps[0] in CHECKSUMS:
@@ -189,9 +185,6 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any]) -> Plan | None:
     unshuffled = steps[1].itemsize if len(steps) == 2 and isinstance(steps[1], Unshuffle) else 0
     if codec is None or len(steps) > 1 + bool(unshuffled):
         return None
-    chunk_bytes, table = slab.grid.chunk_bytes, slab.stored.table
-    if unshuffled and (unshuffled not in SHUFFLED or chunk_bytes % unshuffled):
+    if unshuffled and (unshuffled not in SHUFFLED or slab.grid.chunk_bytes % unshuffled):
         return None
-    scheme = Scheme(codec, unshuffled, codec.tail + tail, chunk_bytes, dtype, slab.fill)
-    too_small = table[:, 2] <= max(codec.head + scheme.tail, codec.alignment)
-    return None if (too_small & (table[:, 0] >= 0)).any() else Plan(piece, slab, scheme, table)
+    return Scheme(codec, unshuffled, codec.tail + tail, slab.grid.chunk_bytes, dtype, slab.fill)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import find_devices
-from pipeline.gpu.pinned import Beside, Checks, Reader, reader
+from pipeline.gpu.pinned import Beside, Checks, Reader, RefusedError, reader
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import open_planned
 from pipeline.threads import cores
@@ -210,6 +211,46 @@ def transfer(
     """
     future = reading(target, runs + np.array([piece.offset + first, 0]), checked)
     return Transfer(future, piece, first + int(runs[0, 0]), target)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Byte runs in flight from several files, which the threads that read open and check, to device memory."""
+
+    future: Any
+    files: Sequence[Piece]
+    target: Any
+
+    def result(self) -> Any:
+        """The memory, once all bytes have arrived; PipelineError if a read failed or a file is not the planned one."""
+        try:
+            self.future.get()
+        except RefusedError as error:
+            file = self.files[error.file]
+            with open_planned(file):
+                pass  # says what is wrong with it, if that can be told
+            reason = "it changed meanwhile" if error.errno == errno.ESTALE else error.strerror
+            raise PipelineError(
+                f"{file.path}: reading at byte {error.offset} failed: {reason}; check the disk"
+            ) from None
+        return self.target
+
+
+def gather(files: Sequence[Piece], runs: NDArray[np.int64], target: Any, order: int) -> Gathered:
+    """Start to read runs of several files through pinned memory, until the target is full.
+
+    Parameters
+    ----------
+    files
+    runs : int64 array of shape (n, 3)
+        Number of the file, first byte in it, number of bytes.
+    target : uint8 array on the device
+    order
+        As `opened` has it.
+    """
+    reader = _reader()
+    assert reader is not None  # the transfer path says so
+    return Gathered(reader.read_planned(files, target, runs, order), files, target)
 
 
 class Arriving(Protocol):

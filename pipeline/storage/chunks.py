@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.errors import PipelineError
+from pipeline.storage.columns import packed, unpacked
 from pipeline.storage.pieces import AnyPiece, Piece, WholePiece
 from pipeline.storage.protocol import Source
 
@@ -56,6 +57,20 @@ class Chunk:
     start: int = 0
     parts: tuple[Region, ...] = ()
 
+    def __reduce__(self) -> Any:
+        """With its pieces as columns, which become pieces again where these are needed: not in Dask's own threads."""
+        columns = self.__dict__.get("columns") or packed(self.pieces)
+        return _received, ({**self.__dict__, "columns": columns, "pieces": None},)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The pieces, when they are first asked for after the chunk was received."""
+            if name != "pieces" or "columns" not in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            pieces = self.__dict__["pieces"] = tuple(unpacked(self.__dict__["columns"]))
+            return pieces
+
     @property
     def nbytes(self) -> int:
         """Bytes of samples."""
@@ -90,6 +105,13 @@ class Chunk:
         """Where the samples of the chunk, or of a region of it, come from, for a message."""
         ranges = [piece.where() for piece in (self if region is None else self.part(region)).pieces]
         return ranges[0] if len(ranges) == 1 else f"{ranges[0]} … {ranges[-1]} ({len(ranges)} pieces)"
+
+
+def _received(state: dict[str, Any]) -> Chunk:
+    chunk = object.__new__(Chunk)
+    chunk.__dict__.update(state)
+    del chunk.__dict__["pieces"]
+    return chunk
 
 
 @dataclass(frozen=True)

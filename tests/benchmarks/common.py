@@ -9,7 +9,7 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -111,8 +111,11 @@ def environment() -> dict[str, Any]:
     }
 
 
-def save(figures: dict[str, Any], path: str | Path) -> None:
-    """Write figures with their environment as JSON, and print them."""
-    text = json.dumps({"environment": environment(), **figures}, indent=1)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+def save(figures: dict[str, Any] | Iterator[dict[str, Any]], path: str | Path) -> None:
+    """Write figures with their environment as JSON, and print them; of a benchmark that yields them, after every row:
+    runs may be cut short."""
+    text, about = "", environment()
+    for so_far in figures if isinstance(figures, Iterator) else (figures,):
+        text = json.dumps({"environment": about, **so_far}, indent=1)
+        Path(path).write_text(text + "\n", encoding="utf-8")
     print(text)

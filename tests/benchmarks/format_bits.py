@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,16 @@ def row(case: Case) -> dict[str, Any]:
     return {"identical": len(set(found.values())) == 1, "digests": found}
 
 
-def measure(every: int = 1) -> dict[str, Any]:
-    """Digest of each format in each place, and of its library; `every`: one format out of so many."""
-    rows, left_out = {}, {}
+def measure(every: int = 1) -> Iterator[dict[str, Any]]:
+    """Digest of each format in each place, and of its library, after every format; `every`: one out of so many."""
+    rows: dict[str, Any] = {}
+    left_out: dict[str, Any] = {}
     for name in list(CASES)[::every]:
         case = CASES[name]
         if missing := [package for package in case.packages if find_spec(package) is None]:
             left_out[name] = missing
             print(f"{name}: left out, {', '.join(missing)} missing", flush=True)
-            continue
-        rows[name] = row(case)
-        print(name, rows[name], flush=True)
-    return {"formats": rows, "left out": left_out, "identical": all(row["identical"] for row in rows.values())}
+        else:
+            rows[name] = row(case)
+            print(name, rows[name], flush=True)
+        yield {"formats": rows, "left out": left_out, "identical": all(row["identical"] for row in rows.values())}

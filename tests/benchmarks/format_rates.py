@@ -1,4 +1,4 @@
-"""Rates of formats on one GPU beside raw int16, where the time of compressed ones goes, and equal bits of all formats.
+"""Rates of formats on one GPU beside raw int16, and where the time of compressed ones goes.
 
 python -m tests.benchmarks.format_rates OUT.json [--seconds 85] [--gib 2] [--times 4]
 
@@ -13,6 +13,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,13 +22,16 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.__main__ import prepare
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job
 from pipeline.gpu.devices import find_devices
 from pipeline.report.panel import to_json
 from pipeline.settings import Settings
+from pipeline.storage.chunks import plan
 from pipeline.storage.sources import Source, open_source
+from pipeline.timeline import Timeline
 from tests.benchmarks import format_stores
 from tests.benchmarks.common import environment
 from tests.benchmarks.format_stores import LEVELS, sharded
@@ -39,22 +43,25 @@ from workflows.histogram_options import HistogramOptions
 
 TILE_SAMPLES = 2**27  # written again and again
 OPTIONS = HistogramOptions(bins=LEVELS, range=(0.0, float(LEVELS)))
-BATCHES = 5  # of each store, of which the first is not counted
-BITS_SECONDS = 18  # that are kept for equal bits
+CHUNK_BYTES = 2**31  # of samples, that lanes stream without a cluster; batches are of the first one
+BATCHES = 5  # of which the first is not counted
+TURNS = (("off", 3), ("auto", 1))  # runs of each row
+ROW_SECONDS = 6
 
 Write = Callable[[Path, Any, int], None]
 # How samples are stored, the packages that this takes, the name of the file, its dtype, whether samples are noise.
 STORES: Mapping[str, tuple[Write, tuple[str, ...], str, str | None, bool]] = {
+    "raw, another file": (format_stores.raw, (), "b.bin", "int16", False),  # how much two files alike differ
+    "Zarr, LZ4, 64 KiB": (sharded("lz4", 64), ("numcodecs",), "a.zarr", None, False),
+    "HDF5, LZ4, 64 KiB": (format_stores.hdf5_chunks("lz4", 64), ("h5py", "numcodecs"), "a.h5", None, False),
+    "Zarr, LZ4, 16 KiB": (sharded("lz4", 16), ("numcodecs",), "a.zarr", None, False),
+    "Zarr, Zstandard, 64 KiB": (sharded("zstd", 64), ("numcodecs",), "a.zarr", None, True),
     "u12p": (format_stores.packed, (), "a.bin", "u12p", False),
     "HDF5, contiguous": (format_stores.hdf5, ("h5py",), "a.h5", None, False),
     "Zarr, uncompressed": (format_stores.zarr, (), "a.zarr", None, False),
-    "Zarr, LZ4, 16 KiB": (sharded("lz4", 16), ("numcodecs",), "a.zarr", None, False),
-    "Zarr, LZ4, 64 KiB": (sharded("lz4", 64), ("numcodecs",), "a.zarr", None, False),
-    "Zarr, Zstandard, 64 KiB": (sharded("zstd", 64), ("numcodecs",), "a.zarr", None, True),
-    "HDF5, LZ4, 64 KiB": (format_stores.hdf5_chunks("lz4", 64), ("h5py", "numcodecs"), "a.h5", None, False),
-    "HDF5, Zstandard, 64 KiB": (format_stores.hdf5_chunks("zstd", 64), ("h5py", "numcodecs"), "a.h5", None, True),
-    "Zarr, Zstandard, 16 KiB": (sharded("zstd", 16), ("numcodecs",), "a.zarr", None, True),
     "Arrow, uncompressed": (format_stores.arrow, ("pyarrow",), "a.arrow", None, False),
+    "Zarr, Zstandard, 16 KiB": (sharded("zstd", 16), ("numcodecs",), "a.zarr", None, True),
+    "HDF5, Zstandard, 64 KiB": (format_stores.hdf5_chunks("zstd", 64), ("h5py", "numcodecs"), "a.h5", None, True),
 }  # fmt: skip
 
 
@@ -101,10 +108,11 @@ def breakdown(source: Source) -> dict[str, Any] | None:
     from pipeline.gpu import nvcomp
     from pipeline.gpu.blocks import BLOCK_BYTES
 
+    chunk = next(iter(plan(source, CHUNK_BYTES, "off", 0)))
     began = perf_counter()
-    planned = of_batches.batches(source.pieces(), source.dtype, BLOCK_BYTES)
-    parts = [part for part, _ in zip(planned, range(BATCHES), strict=False) if isinstance(part, of_batches.Batch)]
-    planning = (perf_counter() - began) / max(len(parts), 1)
+    planned = [*of_batches.batches(chunk.pieces, source.dtype, BLOCK_BYTES)]
+    planning = (perf_counter() - began) / len(planned)
+    parts = [part for part in planned[:BATCHES] if isinstance(part, of_batches.Batch)]
     if len(parts) < 2:
         return None
     job = Job(WORKFLOWS["histogram"], OPTIONS).prepared(source.dtype)
@@ -127,15 +135,35 @@ def breakdown(source: Source) -> dict[str, Any] | None:
             "begin": started - began, "read and copy": arrived - started, **taken,
             "other decoding": decoded - arrived - sum(taken.values()), "histogram": ended - decoded,
             "stored": stored.nbytes, "samples": block.nbytes, "chunks": len(part.present),
-            "runs": sum(len(part._runs(file, *_ends(part, number))) for number, file in enumerate(part.files)),
+            "runs": len(part.runs),
         })  # fmt: skip
     counted = rows[1:]
-    return {"planning": planning} | {name: sum(row[name] for row in counted) / len(counted) for name in counted[0]}
+    means = {name: sum(row[name] for row in counted) / len(counted) for name in counted[0]}
+    return {"planning": planning} | means
 
 
-def _ends(part: Any, number: int) -> tuple[int, int]:
-    first, last = np.searchsorted(part.places[:, 0], [number, number + 1]).tolist()
-    return first, last
+def in_lanes(source: Source) -> float:
+    """Bytes of samples per second that the lanes of a GPU stream, each some chunks, without a cluster around them."""
+    import cupy
+
+    from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, device_blocks
+
+    job = Job(WORKFLOWS["histogram"], OPTIONS).prepared(source.dtype)
+    chunks = list(plan(source, CHUNK_BYTES, "off", 0))
+
+    def lane(number: int) -> None:
+        for chunk in chunks[number::CHUNKS]:
+            for block in device_blocks(chunk, Timeline(), BLOCK_BYTES):
+                job.compute(block, 0)
+
+    seconds = []
+    for _ in range(2):
+        began = perf_counter()
+        with ThreadPoolExecutor(CHUNKS) as pool:
+            list(pool.map(lane, range(CHUNKS)))
+        cupy.cuda.runtime.deviceSynchronize()
+        seconds.append(perf_counter() - began)
+    return sum(chunk.nbytes for chunk in chunks) / min(seconds)
 
 
 def pinned_rate() -> float:
@@ -170,14 +198,14 @@ def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, An
         figures["first run"] = streamed(of_raw, device, "auto", times * counts[False])
         for name, (write, packages, file, dtype, noisy) in STORES.items():
             missing = [package for package in packages if find_spec(package) is None]
-            if missing or until - perf_counter() < BITS_SECONDS + 6:
+            if missing or until - perf_counter() < ROW_SECONDS:
                 figures["left out"][name] = missing or "no time"
                 continue
             path = Path(scratch) / file
             try:
                 write(path, made[noisy], samples // tile)
                 # Packed samples cross the bus as they are, so as many bytes as raw ones: they are compared by these.
-                turns = times * 4 // 3 if dtype else times
+                turns = times * 4 // 3 if dtype == "u12p" else times
                 both = times * counts[False], turns * counts[noisy]
                 figures["rows"][name] = row_of(path, dtype, turns, of_raw, device, both)
             except Exception as error:  # the others are still of interest
@@ -185,8 +213,6 @@ def measure(seconds: float, gib: float, times: int, save: Callable[[dict[str, An
             save(figures)
             print(f"{name}: {until - perf_counter():.0f} s left", flush=True)
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    figures["bits"] = bits(until)
-    save(figures)
     return figures
 
 
@@ -200,34 +226,14 @@ def row_of(
         "raw bytes": of_raw.nbytes, "sample bytes": source.nbytes, "stored bytes": times * stored_bytes(path),
         "opening": perf_counter() - began,
     }  # fmt: skip
-    for mode, turns in (("off", 3), ("auto", 2)):
+    for mode, turns in TURNS:
         row[mode], row[f"raw {mode}"] = [], []
         for _ in range(turns):
             row[f"raw {mode}"].append(streamed(of_raw, device, mode, counts[0]))
             row[mode].append(streamed(source, device, mode, counts[1]))
     if device == "gpu":
-        row["breakdown"] = breakdown(open_source([str(path)], dtype))
+        row["in lanes"], row["breakdown"] = in_lanes(source), breakdown(source)
     return row
-
-
-def bits(until: float) -> dict[str, Any]:
-    """As `format_bits` has it, of as many formats as the time suffices for."""
-    try:
-        from tests.benchmarks import format_bits
-    except ImportError as error:
-        return {"left out": repr(error)}
-    rows: dict[str, Any] = {}
-    for name, case in format_bits.CASES.items():
-        if until - perf_counter() < 3 or any(find_spec(package) is None for package in case.packages):
-            continue
-        try:
-            rows[name] = format_bits.row(case)
-        except Exception as error:  # the others are still of interest
-            rows[name] = {"identical": False, "error": repr(error)}
-    identical = [name for name, row in rows.items() if row["identical"]]
-    failed = [name for name, row in rows.items() if "error" in row]
-    return {"rows": rows, "identical": len(identical), "differ": sorted(set(rows) - {*identical, *failed}),
-            "failed": failed, "left out": sorted(set(format_bits.CASES) - set(rows))}  # fmt: skip
 
 
 def described(figures: Mapping[str, Any]) -> str:
@@ -246,6 +252,7 @@ def described(figures: Mapping[str, Any]) -> str:
                       f"{row['stored bytes'] / ours['seconds'] / of_raw:.2f}"]  # fmt: skip
         agrees = all(one["agrees"] for mode in ("off", "auto") for one in row[mode])
         busy = best(row["off"])["stages"]
+        cells += [f"{row['in lanes'] / 1e9:.1f}" if "in lanes" in row else "–"]
         cells += [f"{busy.get('read+copy', 0):.2f}", f"{busy.get('kernel', 0):.2f}"]
         cells += [f"{100 * best(row['auto'])['checked']:.0f} %", "yes" if agrees else "NO", f"{row['opening']:.2f}"]
         lines.append(cells)
@@ -257,14 +264,12 @@ def described(figures: Mapping[str, Any]) -> str:
                           f"{found['samples'] / found['nvCOMP'] / 1e9:.1f}"])  # fmt: skip
     rates = ("raw", "samples", "of raw", "bytes of raw")
     columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in ("off", "auto") for one in rates),
-               "off: read busy, s", "kernel busy, s", "checked", "agrees", "opening, s"]  # fmt: skip
+               "lanes alone: samples", "off: read busy, s", "kernel busy, s", "checked", "agrees",
+               "opening, s"]  # fmt: skip
     of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "nvCOMP", "unshuffle",
                 "other", "histogram", "read GB/s", "nvCOMP GB/s"]  # fmt: skip
-    found = figures.get("bits", {})
     return "\n\n".join([
-        f"Pinned memory to the device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s. Formats whose bits "
-        f"are the same as on a CPU: {found.get('identical')}; others: "
-        f"{', '.join([*found.get('differ', ()), *found.get('failed', ())]) or 'none'}.",
+        f"Pinned memory to the device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s.",
         table(columns, lines), *([table(of_steps, steps)] if steps else []),
         f"Not measured: {', '.join(figures['left out']) or 'nothing'}.",
     ])  # fmt: skip
@@ -278,6 +283,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=2)
     parser.add_argument("--times", type=int, default=4)
     given = parser.parse_args()
+    prepare()  # as the command does: how long threads wait for the GIL, and how often garbage is collected
 
     def save(figures: dict[str, Any]) -> None:
         given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

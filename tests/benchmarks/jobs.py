@@ -197,11 +197,21 @@ def _chunked(
             "identical": len(digests) == 1}  # fmt: skip
 
 
-def measure(mebibytes: int = 1024, every: int = 1, limits: bool = True) -> dict[str, Any]:
-    """All rows; `every`: of those in chunks, one out of so many; `limits`: also those under limits."""
-    limits = limits and find_devices().usable > 0  # on the CPU alone these are only rates
-    compared = {"jobs": list(rows(mebibytes))} if limits else {}
-    return compared | {"chunked": list(chunked(max(mebibytes // CHUNKED_SHARE, 1), every))}
+def measure(mebibytes: int = 1024, every: int = 1, limits: bool = True) -> Iterator[dict[str, Any]]:
+    """All rows, after each of them.
+
+    `every`: of those in chunks, one out of so many; `limits`: also those under limits.
+    """
+    figures: dict[str, Any] = {}
+    if limits and find_devices().usable:  # on the CPU alone these are only rates
+        figures["jobs"] = []
+        for row in rows(mebibytes):
+            figures["jobs"].append(row)
+            yield figures
+    figures["chunked"] = []
+    for row in chunked(max(mebibytes // CHUNKED_SHARE, 1), every):
+        figures["chunked"].append(row)
+        yield figures
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import cxx
-from pipeline.gpu.pinned import SOURCE, Beside, Pending, Reader, Writer
+from pipeline.gpu.pinned import SOURCE, Pending, Reader, Writer
 
 Address, Size, Flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 Out = ctypes.POINTER(ctypes.c_void_p)
@@ -119,9 +118,9 @@ class HostReader(Reader):
         _kept.append(driver)  # its threads call the driver until they end
         super().__init__(host_library(), driver.functions(), 1, threads, part_bytes)
 
-    def read(self, fd: int, target: Any, runs: NDArray[np.int64], order: int, beside: Beside | None = None) -> Pending:
+    def _start(self, files: Any, runs: Any, target: Any, *others: Any) -> Pending:
         """As on a GPU."""
-        pending = super().read(fd, target, runs, order, beside)
+        pending = super()._start(files, runs, target, *others)
         get = pending.get
 
         def get_and_mark() -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -47,7 +48,7 @@ class Grid:
     dtype: np.dtype[Any]
     cut: int | None = None
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """Bytes of samples in a whole chunk."""
         return math.prod(self.chunks) * self.dtype.itemsize
@@ -57,7 +58,7 @@ class Grid:
         """Number of chunks along each axis."""
         return tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunks, strict=True))
 
-    @property
+    @cached_property
     def in_order(self) -> bool:
         """Whether every chunk is a run of samples in C order."""
         cut = max((axis for axis, count in enumerate(self.counts) if count > 1), default=0)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pipeline.engine.pickle_once import PickledOnce
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.engine.pickle_once import InThisProcess, PickledOnce
+from pipeline.errors import PipelineError
+from pipeline.storage.chunks import Chunk
 
 
 @dataclass(frozen=True)
@@ -46,3 +54,26 @@ def test_pickled_once_and_from_where_it_came_too() -> None:
 
 def test_what_plain_pickle_cannot() -> None:
     assert pickle.loads(pickle.dumps(Part(lambda: 5))).value() == 5
+
+
+def test_items_of_this_process_are_passed_as_they_are() -> None:
+    """As long as somebody keeps them; any number of times. What was passed keeps none of them."""
+    items = InThisProcess([Counted(), "b"])
+    passed = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(items))))
+    assert passed[0] is items[0] and [*passed] == [*items] and (len(passed), passed[-1]) == (2, "b")
+    kept = weakref.ref(items[0])
+    del items
+    assert kept() is None
+    for use in (len, list):
+        with pytest.raises(PipelineError, match="in the process that planned it"):
+            use(passed)
+
+
+def test_a_run_in_this_process_pickles_no_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(chunk: Chunk) -> Any:
+        raise RuntimeError("planted")
+
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
+    monkeypatch.setattr(Chunk, "__reduce__", planted)
+    result = pipeline.run("histogram", tmp_path / "a.bin", device="cpu", bins=10, chunk_bytes=400, verify="off")
+    assert result.counts.tolist() == np.histogram(np.arange(1000), 10, (0, 1024))[0].tolist()

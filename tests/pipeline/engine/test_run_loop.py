@@ -82,3 +82,18 @@ def test_blocks_of_a_worker_that_is_gone_are_read_again(two_workers: Workers) ->
     again = one_pass(two_workers, places)
     assert {result.worker for result in again.values()} == set(places.values()) - {gone}
     assert {item for item, result in again.items() if not result.kept} == {i for i in places if places[i] == gone}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "threads", "shared"), [(1, 2, 2), (1, 5, 2), (1, 6, 3), (1, 16, 3), (8, 24, 2), (8, 47, 2), (8, 128, 3)]
+)
+def test_one_more_gets_ready_where_there_are_threads_for_checks(
+    gpus: int, threads: int, shared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task takes its share of a GPU, so that no more of them run at a time."""
+    run, taken = Run(Settings(), 2, 0, 1), list[Any]()
+    run.workers = Workers(None, "gpu", gpus, threads, None, {"GPU": 1}, "GPUs", None)
+    monkeypatch.setattr(Run, "_submit_task", lambda self, name, task, **how: taken.append(how.get("resources")))
+    work = Work([(1,)], 1, str, lambda items: (total, items), lambda *_: [(total, (2,))], lambda *_: iter(()))
+    assert len(list(run._submit(work, (1,)))) == 2
+    assert taken == [{"GPU": 1 / shared}, None] and run.computing == 2 * gpus

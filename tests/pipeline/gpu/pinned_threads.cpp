@@ -79,6 +79,8 @@ void see(void* state, const void* samples, std::size_t n, std::int64_t first) {
     seen->bytes += n;
 }
 
+const Planned of(int file) { return {nullptr, file, 0, 0, 0, 0, 0, 0}; }
+
 // Several reads of one run each, with checks of runs of their own.
 void try_checks(Reader* reader, int file, const std::vector<char>& content, unsigned seed) {
     for (int i = 0; i < 20; i++) {
@@ -90,17 +92,18 @@ void try_checks(Reader* reader, int file, const std::vector<char>& content, unsi
         std::vector<Read*> started;
         Seen expected;
         for (int number = 0; number < 3; number++) {
-            const Run run{rand_r(&seed) % 800000, 1 + rand_r(&seed) % 100000};
+            const Run run{0, rand_r(&seed) % 800000, 1 + rand_r(&seed) % 100000};
             const CheckedRun checked{rand_r(&seed) % 800000, 1 + rand_r(&seed) % 100000, rand_r(&seed) % 1000};
             for (std::int64_t at = 0; at < checked.bytes; at++)
                 expected.sum += (checked.first + at) * static_cast<unsigned char>(content[checked.offset + at]);
             expected.bytes += checked.bytes;
             targets.emplace_back(run.bytes);
             auto address = reinterpret_cast<std::uint64_t>(targets.back().data());
-            started.push_back(start_read(reader, file, &run, 1, address, 0, checks, file, &checked, 1));
+            const Planned open = of(file);
+            started.push_back(start_read(reader, &open, 1, &run, 1, address, 0, checks, file, &checked, 1));
         }
-        int failed;
-        for (Read* read : started) check(end_read(reader, read, &failed) > 0 && !failed);
+        std::int64_t failed[3];
+        for (Read* read : started) check(end_read(reader, read, failed) > 0 && !failed[0]);
         std::vector<Spent> spent(seen.size());
         end_checks(checks, spent.data());
         for (const Seen& one : seen) expected.bytes -= one.bytes, expected.sum -= one.sum;
@@ -109,20 +112,28 @@ void try_checks(Reader* reader, int file, const std::vector<char>& content, unsi
     }
 }
 
-void try_reads(Reader* reader, int file, const std::vector<char>& content, unsigned seed) {
+// Runs of an open file, and of two that the threads open; every other time one of these is not the planned one.
+void try_reads(Reader* reader, int file, const char* path, const std::vector<char>& content, unsigned seed) {
+    const std::int64_t size = content.size();
     for (int i = 0; i < 40; i++) {
+        const Planned files[] = {of(file), {path, -1, IDENTIFIED, size, 0, 0, 0, 0},
+                                 {path, -1, IDENTIFIED, size + i % 2, 0, 0, 0, 0}};
+        bool wrong = false;
         std::vector<Run> runs(1 + rand_r(&seed) % 4);
         std::vector<char> expected;
         for (Run& run : runs) {
-            run = {rand_r(&seed) % 800000, rand_r(&seed) % 100000};
+            run = {rand_r(&seed) % 3, rand_r(&seed) % 800000, rand_r(&seed) % 100000};
+            wrong = wrong || (i % 2 && run.file == 2 && run.bytes);
             expected.insert(expected.end(), content.begin() + run.offset, content.begin() + run.offset + run.bytes);
         }
         std::vector<char> target(expected.size());
-        int failed;
+        std::int64_t failed[3];
         auto address = reinterpret_cast<std::uint64_t>(target.data());
-        Read* started = start_read(reader, file, runs.data(), runs.size(), address, rand_r(&seed) % 5, nullptr, -1, nullptr, 0);
-        check(end_read(reader, started, &failed) == std::int64_t(expected.size()) && !failed);
-        check(target == expected);
+        Read* started = start_read(reader, files, 3, runs.data(), runs.size(), address, rand_r(&seed) % 5, nullptr, -1, nullptr, 0);
+        const std::int64_t got = end_read(reader, started, failed);
+        check(!failed[0]);
+        if (wrong) check(got == -ESTALE && failed[1] == 2);
+        else check(got == std::int64_t(expected.size()) && target == expected);
     }
 }
 
@@ -133,10 +144,10 @@ void try_writes(Writer* writer, unsigned seed) {
         for (char& byte : source) byte = rand_r(&seed);
         std::vector<char*> targets;
         for (std::size_t run = 0; run < runs; run++) targets.push_back(target.data() + 2 * bytes * run);
-        int failed;
+        std::int64_t failed[1];
         auto address = reinterpret_cast<std::uint64_t>(source.data());
         Write* started = start_write(writer, address, bytes, targets.data(), runs);
-        check(end_write(writer, started, &failed) == std::int64_t(bytes * runs) && !failed);
+        check(end_write(writer, started, failed) == std::int64_t(bytes * runs) && !failed[0]);
         for (std::size_t run = 0; run < runs; run++)
             check(!std::memcmp(targets[run], source.data() + bytes * run, bytes));
     }
@@ -154,7 +165,7 @@ int main(int, char** arguments) {
     Writer* writer = open_writer(&driver, nullptr, 6, 5000, &status);
     std::vector<std::thread> threads;
     for (unsigned seed = 0; seed < 2; seed++) {
-        threads.emplace_back(try_reads, reader, file, std::cref(content), seed);
+        threads.emplace_back(try_reads, reader, file, arguments[1], std::cref(content), seed);
         threads.emplace_back(try_writes, writer, seed);
         threads.emplace_back(try_checks, reader, file, std::cref(content), seed);
     }

@@ -98,6 +98,33 @@ def test_blocks_are_the_file(tmp_path: Path, gpu: Any, dtype: str, nbytes: int) 
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("most", [1, 3])
+def test_files_of_a_block_are_not_all_open_at_once(
+    tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Where each is opened here: by kvikio, and if something is checked beside it."""
+    samples = np.arange(1000, dtype=np.int32)
+    for number, part in enumerate(np.split(samples, 10)):
+        part.tofile(tmp_path / f"{number}.bin")
+    counts = [0, 0]  # open, at most
+
+    @contextmanager
+    def opened(*given: Any) -> Iterator[Any]:
+        with transfer.opened(*given) as reading:
+            counts[0] += 1
+            counts[1] = max(counts)
+            yield reading
+            counts[0] -= 1
+
+    monkeypatch.setattr(transfer, "_reader", lambda: None)
+    monkeypatch.setattr(loads, "opened", opened)
+    monkeypatch.setattr(loads, "MOST_FILES", most)
+    blocks, _ = blocks_of(open_source((str(tmp_path / "*.bin"),)), 0, 1000, 2**20)
+    np.testing.assert_array_equal(np.concatenate(blocks), samples)
+    assert counts == [0, most] and len(blocks) == 1
+
+
+@pytest.mark.gpu
 def test_reads_under_way_are_waited_for_where_a_job_fails(tmp_path: Path, gpu: Any) -> None:
     """Before the file is closed, and before the memory is reused."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
@@ -127,23 +154,29 @@ def test_file_that_ends_early_is_told(tmp_path: Path, gpu: Any) -> None:
 def test_file_that_is_replaced_is_not_mixed_with_the_new_one(
     tmp_path: Path, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right after it was checked: kvikio opens files by name."""
+    """While blocks are ahead, and right after it was checked: kvikio opens files by name."""
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "a.bin")
     (chunk,) = plan(open_source((str(tmp_path / "a.bin"),)), 2**30, "off", 0)
     real = transfer.open_planned
 
+    def replace() -> None:
+        (tmp_path / "new").write_bytes(bytes(4000))
+        os.replace(tmp_path / "new", tmp_path / "a.bin")
+
     @contextmanager
     def replacing(piece: Any) -> Iterator[int]:
         with real(piece) as fd:
-            (tmp_path / "new").write_bytes(bytes(4000))
-            os.replace(tmp_path / "new", tmp_path / "a.bin")
+            replace()
             yield fd
 
-    monkeypatch.setattr(transfer, "open_planned", replacing)
+    if transfer.transfer_path() == transfer.KVIKIO:
+        monkeypatch.setattr(transfer, "open_planned", replacing)
     got = []
-    with pytest.raises(PipelineError, match=r"a\.bin: was removed while it was read"):
-        for block in device_blocks(chunk, Timeline(), 800):
+    with pytest.raises(PipelineError, match=r"a\.bin: was (removed|replaced by another file) while it was read"):
+        for block in device_blocks(chunk, Timeline(), 400):
             got.append(block.get())
+            replace()
+    assert len(got) < 10
     np.testing.assert_array_equal(np.concatenate([*got, []]), np.arange(sum(map(len, got))))
 
 

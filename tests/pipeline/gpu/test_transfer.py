@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.gpu.transfer import Transfer, _Reads, finish
+from pipeline.gpu.pinned import RefusedError
+from pipeline.gpu.transfer import Gathered, Transfer, _Reads, finish
+from pipeline.storage.files import whole
 from pipeline.storage.pieces import Piece
 
 PIECE = Piece("a.bin", 100, 50, None)
@@ -47,6 +50,29 @@ def test_what_refuses_is_told(error: Exception, message: str) -> None:
     with pytest.raises(PipelineError) as caught:
         failing(error, []).result()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("number", "reason"), [(errno.EIO, "Input/output error"),
+                                               (errno.ESTALE, "it changed meanwhile")])  # fmt: skip
+def test_what_refuses_one_of_several_files_is_told(tmp_path: Path, number: int, reason: str) -> None:
+    """By the file itself if it is not the planned one, else by the system's reason."""
+    (tmp_path / "a.bin").write_bytes(b"12345")
+    files = [PIECE, whole(str(tmp_path / "a.bin"))]
+
+    def get() -> int:
+        error = RefusedError(number, os.strerror(number))
+        error.file, error.offset = 1, 3
+        raise error
+
+    gathered = Gathered(SimpleNamespace(get=get), files, bytes(10))
+    with pytest.raises(PipelineError, match=rf"a\.bin: reading at byte 3 failed: {reason}; check the disk$"):
+        gathered.result()
+    (tmp_path / "a.bin").write_bytes(b"1234")
+    with pytest.raises(PipelineError, match=r"a\.bin: shrank while it was read: expected 5 bytes, got 4"):
+        gathered.result()
+    os.unlink(tmp_path / "a.bin")
+    with pytest.raises(PipelineError, match=r"a\.bin: expected the file that was planned, got 'No such file"):
+        gathered.result()
 
 
 def test_error_of_the_device_stays_what_it_is() -> None:
