@@ -1,4 +1,5 @@
-// Products of float16 and float32 on the CPU, around BLAS: rounds factors, rounds sums, and computes elements exactly.
+// Products of float16 and float32 on the CPU, once cpu_sums.cpp or BLAS has made the sums: rounds these, and computes
+// elements exactly.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,38 +27,6 @@ inline int64_t whole(float x, double power) {
 }
 
 }  // namespace
-
-// Numbers rounded to multiples of the spacing of doubles at a power of two, one for each row or else for each column;
-// adds up their squares, for each row and for each column.
-extern "C" void round_factor(const float* x, size_t stride, size_t rows, size_t columns, const double* of_rows,
-                             const double* of_columns, double* row_squares, double* column_squares, double* out) {
-    for (size_t i = 0; i < rows; ++i, x += stride, out += columns) {
-        if (of_rows) {
-            const double grid = of_rows[i];
-            constexpr size_t LANES = 16;
-            double squares[LANES] = {};
-            size_t j = 0;
-            for (; j + LANES <= columns; j += LANES)
-                for (size_t k = 0; k < LANES; ++k) {
-                    const double y = (static_cast<double>(x[j + k]) + grid) - grid;
-                    out[j + k] = y;
-                    squares[k] += y * y;
-                }
-            for (; j < columns; ++j) {
-                const double y = (static_cast<double>(x[j]) + grid) - grid;
-                out[j] = y;
-                squares[0] += y * y;
-            }
-            for (size_t k = 0; k < LANES; ++k) row_squares[i] += squares[k];
-        } else {
-            for (size_t j = 0; j < columns; ++j) {
-                const double y = (static_cast<double>(x[j]) + of_columns[j]) - of_columns[j];
-                out[j] = y;
-                column_squares[j] += y * y;
-            }
-        }
-    }
-}
 
 // Sums rounded to floats. Marks those that are not certain: less and more of_rows times of_columns is another float.
 extern "C" void round_sums(const double* sums, size_t rows, size_t columns, const double* of_rows,

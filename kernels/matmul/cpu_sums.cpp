@@ -1,0 +1,155 @@
+// Sums of products of two matrices of float32, in float64, for cpu_narrow.py.
+//
+// Numbers are first rounded to multiples of the spacing of float64 at a power of two, one for each row of A and each
+// column of B, as docs/matmul.md defines. Parts of both factors are packed in the order in which they are used: DEPTH
+// rows of B, of which a panel stays in the first-level cache while it is multiplied by BLOCK rows of A, which stay in the
+// second-level cache. The sums of a tile, HIGH rows and WIDE columns, are in registers meanwhile.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+using std::size_t;
+
+#if defined(__AVX512F__)
+constexpr size_t BYTES = 64, HIGH = 8;  // 24 sums in 32 registers
+#elif defined(__AVX__)
+constexpr size_t BYTES = 32, HIGH = 4;  // 12 sums in 16 registers
+#else
+constexpr size_t BYTES = 16, HIGH = 4;
+#endif
+typedef double Vector __attribute__((vector_size(BYTES)));
+
+constexpr size_t LANES = BYTES / sizeof(double), VECTORS = 3, WIDE = VECTORS * LANES;
+constexpr size_t DEPTH = 256;  // products that are added up before they are added to a sum: as in cpu_narrow.py
+constexpr size_t BLOCK = 128, COLUMNS = 32 * WIDE;
+
+inline Vector loaded(const double* from) {
+    Vector vector;
+    std::memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+inline Vector multiply_add(Vector a, double b, Vector c) {
+#if defined(__FP_FAST_FMA)
+    for (size_t i = 0; i < LANES; ++i) c[i] = __builtin_fma(a[i], b, c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
+inline double rounded(float x, double grid) { return (static_cast<double>(x) + grid) - grid; }
+
+inline size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+// Panels of WIDE columns, row after row; columns that are missing in the last one are zeros. Adds up squares.
+void pack_columns(const float* b, size_t stride, size_t inner, size_t columns, const double* grids, double* squares,
+                  double* to) {
+    for (size_t column = 0; column < columns; column += WIDE) {
+        const size_t wide = least(WIDE, columns - column);
+        double grid[WIDE] = {}, sum[WIDE] = {};
+        for (size_t j = 0; j < wide; ++j) grid[j] = grids[column + j];
+        for (size_t k = 0; k < inner; ++k, to += WIDE) {
+            const float* from = b + k * stride + column;
+            float line[WIDE] = {};
+            if (wide == WIDE) std::memcpy(line, from, sizeof line);
+            else std::memcpy(line, from, wide * sizeof(float));
+            for (size_t j = 0; j < WIDE; ++j) {
+                to[j] = rounded(line[j], grid[j]);
+                sum[j] += to[j] * to[j];
+            }
+        }
+        for (size_t j = 0; j < wide; ++j) squares[column + j] += sum[j];
+    }
+}
+
+// Panels of HIGH rows, column after column, likewise; without `squares` none are added up.
+void pack_rows(const float* a, size_t stride, size_t rows, size_t inner, const double* grids, double* squares,
+               double* to) {
+    for (size_t row = 0; row < rows; row += HIGH, to += HIGH * inner)
+        for (size_t i = 0; i < HIGH; ++i) {
+            if (row + i >= rows) {
+                for (size_t k = 0; k < inner; ++k) to[k * HIGH + i] = 0;
+                continue;
+            }
+            const float* from = a + (row + i) * stride;
+            const double grid = grids[row + i];
+            double sums[LANES] = {};
+            size_t k = 0;
+            for (; k + LANES <= inner; k += LANES)
+                for (size_t l = 0; l < LANES; ++l) {
+                    const double x = rounded(from[k + l], grid);
+                    to[(k + l) * HIGH + i] = x;
+                    sums[l] += x * x;
+                }
+            for (; k < inner; ++k) {
+                const double x = rounded(from[k], grid);
+                to[k * HIGH + i] = x;
+                sums[0] += x * x;
+            }
+            if (squares)
+                for (size_t l = 0; l < LANES; ++l) squares[row + i] += sums[l];
+        }
+}
+
+// Adds the products of a panel of A and one of B to `high` rows and `wide` columns of sums.
+void add_tile(const double* a, const double* b, size_t inner, size_t high, size_t wide, double* sums, size_t stride) {
+    Vector sum[HIGH][VECTORS] = {};
+    for (size_t k = 0; k < inner; ++k, a += HIGH, b += WIDE) {
+        Vector line[VECTORS];
+#pragma GCC unroll 8
+        for (size_t j = 0; j < VECTORS; ++j) line[j] = loaded(b + j * LANES);
+#pragma GCC unroll 8
+        for (size_t i = 0; i < HIGH; ++i)
+#pragma GCC unroll 8
+            for (size_t j = 0; j < VECTORS; ++j) sum[i][j] = multiply_add(line[j], a[i], sum[i][j]);
+    }
+    if (high == HIGH && wide == WIDE) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < HIGH; ++i)
+#pragma GCC unroll 8
+            for (size_t j = 0; j < VECTORS; ++j) {
+                double* to = sums + i * stride + j * LANES;
+                const Vector total = loaded(to) + sum[i][j];
+                std::memcpy(to, &total, sizeof total);
+            }
+        return;
+    }
+    double all[HIGH * WIDE];
+    std::memcpy(all, sum, sizeof all);
+    for (size_t i = 0; i < high; ++i)
+        for (size_t j = 0; j < wide; ++j) sums[i * stride + j] += all[i * WIDE + j];
+}
+
+}  // namespace
+
+// Numbers that `add_products` needs memory for.
+extern "C" size_t memory_numbers() { return DEPTH * (BLOCK + COLUMNS); }
+
+// Adds the products of A and B, whose rows are so many numbers apart, to sums, and the squares of their rounded numbers,
+// by row and by column. The memory begins with a cache line.
+extern "C" void add_products(const float* a, size_t a_stride, const double* of_rows, double* row_squares,
+                             const float* b, size_t b_stride, const double* of_columns, double* column_squares,
+                             size_t rows, size_t inner, size_t columns, double* sums, double* memory) {
+    double* const of_b = memory + DEPTH * BLOCK;
+    for (size_t column = 0; column < columns; column += COLUMNS) {
+        const size_t width = least(COLUMNS, columns - column);
+        for (size_t k = 0; k < inner; k += DEPTH) {
+            const size_t depth = least(DEPTH, inner - k);
+            pack_columns(b + k * b_stride + column, b_stride, depth, width, of_columns + column,
+                         column_squares + column, of_b);
+            for (size_t row = 0; row < rows; row += BLOCK) {
+                const size_t height = least(BLOCK, rows - row);
+                pack_rows(a + row * a_stride + k, a_stride, height, depth, of_rows + row,
+                          column ? nullptr : row_squares + row, memory);
+                for (size_t j = 0; j < width; j += WIDE)
+                    for (size_t i = 0; i < height; i += HIGH)
+                        add_tile(memory + i * depth, of_b + j * depth, depth, least(HIGH, height - i),
+                                 least(WIDE, width - j), sums + (row + i) * columns + column + j, columns);
+            }
+        }
+    }
+}
