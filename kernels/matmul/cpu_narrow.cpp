@@ -1,13 +1,8 @@
-// Products of float16 and float32 on the CPU, once cpu_sums.cpp or BLAS has made the sums: rounds these, and computes
-// elements exactly.
+// Products of float16 and float32 on the CPU: sums in float64, their rounding, and elements computed exactly.
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include "cpu_sums.hpp"
 
 namespace {
-
-using std::size_t;
 
 constexpr size_t COLUMNS = 16;  // of B that are converted at a time: a cache line of floats
 
@@ -27,6 +22,19 @@ inline int64_t whole(float x, double power) {
 }
 
 }  // namespace
+
+// Numbers that `add_products` needs memory for, to add up so many products at a time.
+extern "C" size_t memory_numbers(size_t summed) { return summed * (BLOCK + ACROSS); }
+
+// Adds the products of A and B to sums, so many at a time, and the squares of their rounded numbers, by row and by column.
+// `begin`: sums are anything before. The memory begins with a cache line.
+extern "C" void add_products(const float* a, size_t a_stride, const double* of_rows, double* row_squares,
+                             const float* b, size_t b_stride, const double* of_columns, double* column_squares,
+                             size_t rows, size_t inner, size_t columns, size_t summed, int begin, double* sums,
+                             double* memory) {
+    add_all({a, a_stride, of_rows, row_squares}, {b, b_stride, of_columns, column_squares}, rows, inner, columns, summed,
+            begin, sums, memory);
+}
 
 // Sums rounded to floats. Marks those that are not certain: less and more of_rows times of_columns is another float.
 extern "C" void round_sums(const double* sums, size_t rows, size_t columns, const double* of_rows,

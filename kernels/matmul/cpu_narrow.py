@@ -1,7 +1,7 @@
 """Products of float16 and float32 matrices on the CPU: one product in float64, a few elements exactly.
 
-Of two matrices it is made by `cpu_sums.cpp`, which rounds what it multiplies: BLAS would take twice the time where it
-does not know the CPU, and needs memory for the rounded factors. Stacks, and all without a compiler, are left to BLAS.
+Of two matrices `cpu_sums.hpp` makes it, which rounds what it multiplies: BLAS needs memory for rounded factors, and
+more than twice the time where it does not know the CPU. It multiplies stacks, and everything without a compiler.
 
 The error bound of float64 sums of products of the integers of docs/matmul.md is far below half a unit of the result. If
 both ends of the interval round to the same number, that is the element. The few others are deferred and computed
@@ -22,12 +22,12 @@ from kernels.matmul.cpu import ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.formats import BITS, FORMATS
 from kernels.matmul.rounding import to_float
 
-SOURCE, SUMS = Path(__file__).with_suffix(".cpp"), Path(__file__).with_name("cpu_sums.cpp")
+SOURCE = Path(__file__).with_suffix(".cpp")
 
 # As in cpu_narrow.cpp.
 COLUMNS, PADDING = 16, 8
 
-SUMMED = 256  # products that are added up at a time: fewer defer fewer elements, but take longer. As in cpu_sums.cpp
+SUMMED = 256  # products that are added up at a time: fewer defer fewer elements, but take longer
 CACHE_LINE = 64
 FIRST, MORE = 32, 1024  # products that mostly, or else sometimes, show an element to be certain; exact in float32
 ROUNDED = 2**15  # elements that are rounded at a time
@@ -70,11 +70,11 @@ class NarrowCpuProduct(Scales):
         grids = [np.ldexp(1.5, 52 - self.format.kept + exponents) for exponents in self.exponents]
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         if not self.parts:
-            self.sums, self.least = np.zeros(shape), np.zeros((*shape[:-1], 1))
+            self.sums, self.least = np.empty(shape), np.zeros((*shape[:-1], 1))
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
             for rows in tiles(shape, ROWS):
                 self.least[rows] = self._least(a[rows], b, grids[0][rows], grids[1], self.exponents[0][rows])
-        if len(shape) == 2 and (library := sums_library()):
+        if len(shape) == 2 and a.shape[-1] and (library := functions()):
             self._add_compiled(library, _lines(a), _lines(b), grids)
         else:
             self._add(a, b, grids)
@@ -87,15 +87,17 @@ class NarrowCpuProduct(Scales):
         for rows in tiles(self.sums.shape, ROWS):
             tile, sums = _rounded(a[rows], grids[0][rows]), self.sums[rows]
             self.squares[0][rows] += np.square(tile).sum(-1, keepdims=True)
+            if not self.parts:
+                sums[...] = 0
             for first in range(0, a.shape[-1], SUMMED):
                 sums += np.matmul(tile[..., first : first + SUMMED], b[..., first : first + SUMMED, :])
 
     def _add_compiled(self, library: ctypes.CDLL, a: Array, b: Array, grids: list[Array]) -> None:
-        memory = np.empty(library.memory_numbers() + CACHE_LINE // 8)
-        start = memory.ctypes.data % CACHE_LINE
+        memory = np.empty(library.memory_numbers(SUMMED) + CACHE_LINE // 8)
+        line = memory.ctypes.data + -memory.ctypes.data % CACHE_LINE
         of_a, of_b = ((grid.ctypes.data, square.ctypes.data) for grid, square in zip(grids, self.squares, strict=True))
-        library.add_products(*_address(a), *of_a, *_address(b), *of_b, *a.shape, b.shape[1], self.sums.ctypes.data,
-                             memory.ctypes.data + (CACHE_LINE - start))  # fmt: skip
+        library.add_products(*_address(a), *of_a, *_address(b), *of_b, *a.shape, b.shape[1], SUMMED, not self.parts,
+                             self.sums.ctypes.data, line)  # fmt: skip
 
     def _least(self, a: Array, b: Array, grid_a: Array, grid_b: Array, exponents: Array) -> Array:
         """In each row, the least sum of products of magnitudes of BITS bits: of the first, or if needed of more."""
@@ -254,26 +256,17 @@ def product_on_cpu(dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype
     return NarrowCpuProduct(result) if narrow else CpuProduct(dtypes, result)
 
 
-def sums_library() -> ctypes.CDLL | None:
-    """What makes sums of products; None without a C++ compiler."""
-    library = cxx.library(SUMS)
-    if library is not None:
-        pointer, size = ctypes.c_void_p, ctypes.c_size_t
-        library.memory_numbers.restype = size
-        library.add_products.argtypes = *[pointer, size, pointer, pointer] * 2, size, size, size, pointer, pointer
-        library.add_products.restype = None
-    return library
-
-
 def functions() -> ctypes.CDLL | None:
-    """What is compiled of the rest; None without a C++ compiler."""
+    """What is compiled; None without a C++ compiler."""
     library = cxx.library(SOURCE)
     if library is not None:
         pointer, size = ctypes.c_void_p, ctypes.c_size_t
         types: dict[str, tuple[Any, ...]] = {
+            "add_products": (*[pointer, size, pointer, pointer] * 2, *[size] * 4, ctypes.c_int, pointer, pointer),
             "round_sums": (pointer, size, size, *[pointer] * 4),
             "add_dots": (*[pointer, size, pointer] * 2, size, size, pointer, pointer, size, pointer, pointer),
         }
+        library.memory_numbers.argtypes, library.memory_numbers.restype = (size,), size
         for name, arguments in types.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, None

@@ -1,9 +1,11 @@
-// Sums of products of two matrices of float32, in float64, for cpu_narrow.py.
+// Sums of products of two matrices of float32, in float64, for cpu_narrow.cpp.
 //
 // Numbers are first rounded to multiples of the spacing of float64 at a power of two, one for each row of A and each
-// column of B, as docs/matmul.md defines. Parts of both factors are packed in the order in which they are used: DEPTH
+// column of B, as docs/matmul.md defines. Parts of both factors are packed in the order in which they are used: `summed`
 // rows of B, of which a panel stays in the first-level cache while it is multiplied by BLOCK rows of A, which stay in the
 // second-level cache. The sums of a tile, HIGH rows and WIDE columns, are in registers meanwhile.
+
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +25,7 @@ constexpr size_t BYTES = 16, HIGH = 4;
 typedef double Vector __attribute__((vector_size(BYTES)));
 
 constexpr size_t LANES = BYTES / sizeof(double), VECTORS = 3, WIDE = VECTORS * LANES;
-constexpr size_t DEPTH = 256;  // products that are added up before they are added to a sum: as in cpu_narrow.py
-constexpr size_t BLOCK = 128, COLUMNS = 32 * WIDE;
+constexpr size_t BLOCK = 128, ACROSS = 32 * WIDE;  // rows and columns that are packed at a time
 
 inline Vector loaded(const double* from) {
     Vector vector;
@@ -95,8 +96,9 @@ void pack_rows(const float* a, size_t stride, size_t rows, size_t inner, const d
         }
 }
 
-// Adds the products of a panel of A and one of B to `high` rows and `wide` columns of sums.
-void add_tile(const double* a, const double* b, size_t inner, size_t high, size_t wide, double* sums, size_t stride) {
+// Adds the products of a panel of A and one of B to `high` rows and `wide` columns of sums; `first`: there is nothing yet.
+void add_tile(const double* a, const double* b, size_t inner, size_t high, size_t wide, bool first, double* sums,
+              size_t stride) {
     Vector sum[HIGH][VECTORS] = {};
     for (size_t k = 0; k < inner; ++k, a += HIGH, b += WIDE) {
         Vector line[VECTORS];
@@ -113,7 +115,7 @@ void add_tile(const double* a, const double* b, size_t inner, size_t high, size_
 #pragma GCC unroll 8
             for (size_t j = 0; j < VECTORS; ++j) {
                 double* to = sums + i * stride + j * LANES;
-                const Vector total = loaded(to) + sum[i][j];
+                const Vector total = first ? sum[i][j] : loaded(to) + sum[i][j];
                 std::memcpy(to, &total, sizeof total);
             }
         return;
@@ -121,35 +123,41 @@ void add_tile(const double* a, const double* b, size_t inner, size_t high, size_
     double all[HIGH * WIDE];
     std::memcpy(all, sum, sizeof all);
     for (size_t i = 0; i < high; ++i)
-        for (size_t j = 0; j < wide; ++j) sums[i * stride + j] += all[i * WIDE + j];
+        for (size_t j = 0; j < wide; ++j) {
+            double* to = sums + i * stride + j;
+            *to = first ? all[i * WIDE + j] : *to + all[i * WIDE + j];
+        }
 }
 
-}  // namespace
+// A factor: rows so many numbers apart, a power of two for each row of A or column of B, and where to add squares.
+struct Factor {
+    const float* numbers;
+    size_t stride;
+    const double* grids;
+    double* squares;
+};
 
-// Numbers that `add_products` needs memory for.
-extern "C" size_t memory_numbers() { return DEPTH * (BLOCK + COLUMNS); }
-
-// Adds the products of A and B, whose rows are so many numbers apart, to sums, and the squares of their rounded numbers,
-// by row and by column. The memory begins with a cache line.
-extern "C" void add_products(const float* a, size_t a_stride, const double* of_rows, double* row_squares,
-                             const float* b, size_t b_stride, const double* of_columns, double* column_squares,
-                             size_t rows, size_t inner, size_t columns, double* sums, double* memory) {
-    double* const of_b = memory + DEPTH * BLOCK;
-    for (size_t column = 0; column < columns; column += COLUMNS) {
-        const size_t width = least(COLUMNS, columns - column);
-        for (size_t k = 0; k < inner; k += DEPTH) {
-            const size_t depth = least(DEPTH, inner - k);
-            pack_columns(b + k * b_stride + column, b_stride, depth, width, of_columns + column,
-                         column_squares + column, of_b);
+// As `add_products` of cpu_narrow.cpp.
+void add_all(const Factor& a, const Factor& b, size_t rows, size_t inner, size_t columns, size_t summed, bool begin,
+             double* sums, double* memory) {
+    double* const of_b = memory + summed * BLOCK;
+    for (size_t column = 0; column < columns; column += ACROSS) {
+        const size_t width = least(ACROSS, columns - column);
+        for (size_t k = 0; k < inner; k += summed) {
+            const size_t depth = least(summed, inner - k);
+            pack_columns(b.numbers + k * b.stride + column, b.stride, depth, width, b.grids + column,
+                         b.squares + column, of_b);
             for (size_t row = 0; row < rows; row += BLOCK) {
                 const size_t height = least(BLOCK, rows - row);
-                pack_rows(a + row * a_stride + k, a_stride, height, depth, of_rows + row,
-                          column ? nullptr : row_squares + row, memory);
+                pack_rows(a.numbers + row * a.stride + k, a.stride, height, depth, a.grids + row,
+                          column ? nullptr : a.squares + row, memory);
                 for (size_t j = 0; j < width; j += WIDE)
                     for (size_t i = 0; i < height; i += HIGH)
                         add_tile(memory + i * depth, of_b + j * depth, depth, least(HIGH, height - i),
-                                 least(WIDE, width - j), sums + (row + i) * columns + column + j, columns);
+                                 least(WIDE, width - j), begin && !k, sums + (row + i) * columns + column + j, columns);
             }
         }
     }
 }
+
+}  // namespace
