@@ -25,7 +25,7 @@ constexpr size_t BYTES = 16, HIGH = 4;
 typedef double Vector __attribute__((vector_size(BYTES)));
 
 constexpr size_t LANES = BYTES / sizeof(double), VECTORS = 3, WIDE = VECTORS * LANES;
-constexpr size_t BLOCK = 128, ACROSS = 32 * WIDE;  // rows and columns that are packed at a time
+constexpr size_t BLOCK = 64, ACROSS = 32 * WIDE;  // rows and columns that are packed at a time
 
 inline Vector loaded(const double* from) {
     Vector vector;
