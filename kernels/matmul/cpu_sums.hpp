@@ -103,7 +103,12 @@ void add_tile(const double* a, const double* b, size_t inner, size_t high, size_
     for (size_t k = 0; k < inner; ++k, a += HIGH, b += WIDE) {
         Vector line[VECTORS];
 #pragma GCC unroll 8
-        for (size_t j = 0; j < VECTORS; ++j) line[j] = loaded(b + j * LANES);
+        for (size_t j = 0; j < VECTORS; ++j) {
+            line[j] = loaded(b + j * LANES);
+#if defined(__AVX__) && !defined(__AVX512F__)
+            asm("" : "+x"(line[j]));  // else GCC loads it again for each row, which takes a quarter longer
+#endif
+        }
 #pragma GCC unroll 8
         for (size_t i = 0; i < HIGH; ++i)
 #pragma GCC unroll 8
