@@ -1,7 +1,7 @@
 """Questions about one file of float32 samples: whole commands, beside other libraries' on the same cores.
 
 python -m tests.benchmarks OUT_FOLDER --only questions
-python -m tests.benchmarks.questions OUT.json [GIB]
+python -m tests.benchmarks.questions OUT.json [GIB] [REPEATS]
 
 Quantiles, channels, selections, moments, rules for bins and digests. The file lies in memory, and was read before. The
 commands take turns, and the least seconds count; the first run compiles Python, as `pip install` has done for others.
@@ -145,5 +145,5 @@ def described(figures: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    size = float(sys.argv[2]) if len(sys.argv) > 2 else 4
-    print(described(measure(size, done=lambda figures: save(figures, sys.argv[1]))))
+    size, repeats = (float(given) for given in (*sys.argv[2:], *(4, 3)[len(sys.argv) - 2 :]))
+    print(described(measure(size, int(repeats), lambda figures: save(figures, sys.argv[1]))))
