@@ -110,7 +110,8 @@ class NarrowCpuProduct(Scales):
                 for factor, grid, scale in ((a[..., :products], grid_a, exponents),
                                             (b[..., :products, :], grid_b, self.exponents[1]))
             )  # fmt: skip
-            least = np.where(other, np.inf, np.matmul(x, y)).min(-1, keepdims=True, initial=np.inf)
+            sums = np.matmul(x, y)
+            least = (np.where(other, np.inf, sums) if other.any() else sums).min(-1, keepdims=True, initial=np.inf)
             if (least >= self.format.enough(max(2, a.shape[-1]))).all():
                 break
         return least
