@@ -133,9 +133,9 @@ class Aggregation(Generic[Options]):
         (partial as NumPy array, options) -> result; the only step that rounds. Raises ValueError if the samples,
         together, are not what the job needs, `Disproved`.
     compute_rows
-        (block on a device, options of all rows or of each, `workflows.rows.Stretch`) -> the partials that compute gives
-        for each row of the stretch by itself, integers of shape (rows, entries) on that device; None where it cannot.
-        None if rows are computed one by one; what changes compute has to change or to drop it.
+        (block, options of all rows or of each, `workflows.rows.Stretch`) -> the partials that compute gives for each
+        row of the stretch by itself, integers of shape (rows, entries) where the block is; None where it cannot. None
+        if rows are computed one by one; what changes compute has to change or to drop it.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants

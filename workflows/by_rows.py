@@ -52,7 +52,7 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
 
 def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indices: range) -> NDArray[np.int64]:
     """On the device that holds the block; the partials of all rows are copied to the host together."""
-    if not isinstance(block, np.ndarray) and (together := _together(workflow, block, options, indices)) is not None:
+    if (together := _together(workflow, block, options, indices)) is not None:
         return together
     samples: dict[int, int] = {}
     partials: dict[int, Any] = {}
@@ -80,7 +80,8 @@ def _together(
         lines.append(of_stretch)
     rows = np.concatenate([stretch.row + np.arange(stretch.number) for stretch in stretches])
     samples = np.concatenate([stretch.samples() for stretch in stretches])
-    return encoded_lines(rows, samples, (lines[0] if len(lines) == 1 else array_module(block).concatenate(lines)).get())
+    together = lines[0] if len(lines) == 1 else array_module(block).concatenate(lines)
+    return encoded_lines(rows, samples, together if isinstance(together, np.ndarray) else together.get())
 
 
 def _on_host(partials: Mapping[int, Any]) -> dict[int, NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from kernels.histogram import cpu, finite_range
 from kernels.histogram.binning import Binning
 from kernels.histogram.check import HistogramCheck, Plan, plan
 from kernels.histogram.check_range import finite_range_check
-from kernels.histogram.cpu import histogram_cpu
+from kernels.histogram.cpu import count_turns, histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
 from kernels.histogram.rows import histogram_runs, histogram_turns
@@ -33,12 +33,16 @@ def compute(block: Any, options: HistogramOptions) -> Any:
 
 
 def compute_rows(block: Any, options: tuple[HistogramOptions, ...], stretch: Stretch) -> Any:
-    """Counts of each row of a stretch on a device; None if a block of threads cannot hold those of one row."""
+    """Counts of each row of a stretch, on the device that holds it; None if a block of threads cannot hold those of one
+    row, or the cache of a core those of all."""
     return count_rows(block, tuple(of_row.binning(block.dtype) for of_row in options), stretch)
 
 
 def count_rows(block: Any, binnings: tuple[Binning, ...], stretch: Stretch) -> Any:
     """The same in bins of all rows or of each."""
+    if isinstance(block, np.ndarray):
+        alike = stretch.bounds is None and len(binnings) == 1
+        return count_turns(block, binnings[0], stretch.number, stretch.first) if alike else None
     row = stretch.row if len(binnings) > 1 else 0
     if stretch.bounds is None:
         return histogram_turns(block, binnings, stretch.number, stretch.first, row)

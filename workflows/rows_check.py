@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kernels.common.compiled_check import CompiledCheck
 from kernels.common.turns_check import TurnsCheck, fits
 from workflows.aggregation import Aggregation, Check
-from workflows.rows import Part, RowsOptions, encoded
+from workflows.rows import Part, RowsOptions, encoded, encoded_lines
 
 # Samples of a row, which the reference recomputes faster than a check can be made for them: one for so many bytes of
 # memory of the check, whose pages have to be mapped, and at most.
@@ -37,12 +37,21 @@ def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dt
     if first is None:
         return None
     turns = rows.inner > 1 and rows.number == rows.inner and (workflow.within_rows or not workflow.located)
-    if turns and isinstance(first, CompiledCheck) and fits(rows.inner, dtype, first.nbytes):
+    if turns and isinstance(first, CompiledCheck):
+        alike = len(options.options) == 1
+        if (together := first.in_turns(rows.inner, _put_together) if alike else None) is not None:
+            return together
         others = (workflow.check(options.of(row), dtype) for row in range(1, rows.inner))
-        checks = [first, *(check for check in others if isinstance(check, CompiledCheck))]
-        if len(checks) == rows.inner:
-            return _TurnsCheck(checks, dtype)
+        if fits(rows.inner, dtype, first.nbytes):
+            checks = [first, *(check for check in others if isinstance(check, CompiledCheck))]
+            if len(checks) == rows.inner:
+                return _TurnsCheck(checks, dtype)
     return RowsCheck(workflow, options, dtype, first)
+
+
+def _put_together(lines: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The partial of rows whose entries count every sample once."""
+    return encoded_lines(np.arange(len(lines)), lines.sum(axis=1), lines)
 
 
 class _TurnsCheck(TurnsCheck):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 
 MOST = 2**31  # samples of a call: counters and sums of one call have room for so many
 COPIED = 2**17  # samples at a time of an array that is swapped, unaligned or has gaps
+
+
+# (partials of all rows, int64, shape (rows, entries)) -> one
+PutTogether = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 class _Call(ctypes.Structure):
@@ -50,6 +54,13 @@ class CompiledCheck(ABC):
     def count_from(self, start: int) -> bool:
         """Let what comes from now on with the index 0 have this one; returns whether it can, as only few jobs need."""
         return False
+
+    def in_turns(self, rows: int, put_together: PutTogether) -> CompiledCheck | None:
+        """A check of so many rows that take turns, sample by sample, each like the samples of this one.
+
+        `put_together` makes its partial of those of all rows. None if it would not be faster than to gather each row.
+        """
+        return None
 
     @abstractmethod
     def partial(self) -> NDArray[Any]:

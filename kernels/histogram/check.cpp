@@ -11,7 +11,8 @@
 //
 // Samples are compared with the edges as float64; no edge is converted.
 //
-// Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store.
+// Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store. Rows that
+// take turns have tables of their own.
 
 #include <cstddef>
 #include <cstdint>
@@ -90,6 +91,9 @@ struct Counting {
     int64_t* totals;            // counts before those
     const int64_t* slot_of;     // the slot of each counter of a table
     u64 used, stride;           // counters of a table; from one table to the next
+    u64 slots, rows;            // slots of a row; rows that take turns, sample by sample: row r has the tables r, r + rows, …
+    int64_t start;              // added to the index of a sample, which says its row
+    u64 turn;                   // of several rows, the table of the next sample
 };
 
 namespace {
@@ -108,6 +112,12 @@ void count(const void* data, size_t n, const Counting& to, Find find) {
         if (length < BLOCK) part = static_cast<const T*>(std::memcpy(rest, part, length * sizeof(T)));
         find(part, counter);
         size_t i = 0;
+        if (to.rows > 1) {
+            const u64 tables = to.number / to.stride;
+            for (u64 turn = (to.turn + start) % tables; i < length; turn = 0)
+                for (; turn < tables && i < length; ++turn, ++i) ++to.counters[turn * to.stride + counter[i]];
+            continue;
+        }
         for (; i + TURNS <= length; i += TURNS)
 #pragma GCC unroll 4
             for (size_t k = 0; k < TURNS; ++k) ++tables[k][counter[i + k]];
@@ -256,8 +266,9 @@ void values(const Counting& c, const void* samples, size_t n) {
 }  // namespace
 
 // Counts at most `most` samples more.
-extern "C" void count_samples(Counting* counting, const void* samples, size_t n, int64_t) {
+extern "C" void count_samples(Counting* counting, const void* samples, size_t n, int64_t first) {
     Counting& c = *counting;
+    c.turn = static_cast<u64>(c.start + first) % (c.number / c.stride);
     if (c.counted + n > c.most) {
         for (u64 i = 0; i < c.number; ++i) c.totals[i] += c.counters[i], c.counters[i] = 0;
         c.counted = 0;
@@ -270,12 +281,12 @@ extern "C" void count_samples(Counting* counting, const void* samples, size_t n,
     }
 }
 
-// Adds the counts of all tables to the slots.
+// Adds the counts of all tables to the slots of each row.
 extern "C" void collect_counts(const Counting* counting, int64_t* slots) {
     const Counting& c = *counting;
-    for (u64 i = 0; i < c.used; ++i) {
-        int64_t sum = 0;
-        for (u64 at = i; at < c.number; at += c.stride) sum += c.totals[at] + c.counters[at];
-        slots[c.slot_of[i]] += sum;
+    for (u64 table = 0; table < c.number / c.stride; ++table) {
+        int64_t* of_row = slots + table % c.rows * c.slots;
+        const u64 from = table * c.stride;
+        for (u64 i = 0; i < c.used; ++i) of_row[c.slot_of[i]] += c.totals[from + i] + c.counters[from + i];
     }
 }

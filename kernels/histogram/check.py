@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.common.compiled_check import MOST, CompiledCheck
+from kernels.common.compiled_check import MOST, CompiledCheck, PutTogether
 from kernels.histogram.bracket import bracket_of
 from kernels.histogram.leaves import LEAVES, leaves_of
 
@@ -24,6 +24,7 @@ TURNS = 4
 # Tables that samples are counted in by turns, so that equal neighbours do not wait for each other, as long as all of
 # them fit a cache: (counters at most, tables).
 TABLES = ((2**13, 4), (2**16, 2))
+TURNS_BYTES = 2**19  # of the tables of rows that take turns: half of a typical L2 cache
 # Integers in bins that are whole numbers of cells: up to so many, cells are counted without looking at bounds.
 MOST_CELLS = 2**13
 
@@ -47,7 +48,8 @@ class _Counting(ctypes.Structure):
     _fields_ = (
         ("way", _word), ("type", _word), ("what", _word), ("bracket", _Bracket), ("leaves", _Leaves),
         ("counters", _pointer), ("table", _word * TURNS), ("number", _word), ("counted", _word), ("most", _word),
-        ("totals", _pointer), ("slot_of", _pointer), ("used", _word), ("stride", _word),
+        ("totals", _pointer), ("slot_of", _pointer), ("used", _word), ("stride", _word), ("slots", _word),
+        ("rows", _word), ("start", ctypes.c_int64), ("turn", _word),
     )  # fmt: skip
 
 
@@ -57,15 +59,30 @@ class HistogramCheck(CompiledCheck):
     Parameters
     ----------
     plan
+    rows
+        That take turns, sample by sample.
+    put_together
+        What the partial is, of the counts of all rows.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, rows: int = 1, put_together: PutTogether = lambda counts: counts[0]) -> None:
+        self._plan, self._rows, self._put_together = plan, rows, put_together
         self._counting = _Counting.from_buffer_copy(plan.counting)
+        if rows > 1:
+            self._counting.rows, self._counting.number = rows, -(-TURNS // rows) * rows * self._counting.stride
         self._tables = np.zeros((3, self._counting.number), np.uint32)  # totals of 64 bits, then counters of 32
         self._counting.totals = self._tables.ctypes.data
         self._counting.counters = self._counting.totals + 8 * self._counting.number
         super().__init__(plan.function, ctypes.addressof(self._counting), plan.dtype, self._tables.nbytes)
+
+    def in_turns(self, rows: int, put_together: PutTogether) -> HistogramCheck | None:
+        tables = -(-TURNS // rows) * rows
+        fits = 4 * tables * self._counting.stride <= TURNS_BYTES
+        return HistogramCheck(self._plan, rows, put_together) if fits else None
+
+    def count_from(self, start: int) -> bool:
+        self._counting.start = start
+        return True
 
     def partial(self) -> NDArray[np.int64]:
         """Counts so far.
@@ -73,11 +90,11 @@ class HistogramCheck(CompiledCheck):
         Returns
         -------
         int64 array, shape (bins + 3,)
-            Underflow, the bins, overflow, NaN.
+            Underflow, the bins, overflow, NaN; of several rows, what is made of shape (rows, bins + 3).
         """
-        slots = np.zeros(self._plan.slots, np.int64)
+        slots = np.zeros((self._rows, self._plan.slots), np.int64)
         self._plan.collect(ctypes.addressof(self._counting), slots.ctypes.data)
-        return slots
+        return self._put_together(slots)
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,7 @@ def plan(edges: NDArray[np.float64], dtype: np.dtype[Any]) -> Plan | None:
         counting.table[:] = [turn % tables * stride for turn in range(TURNS)]
         counting.number, counting.stride, counting.most = tables * stride, stride, MOST
         counting.slot_of, counting.used = slot_of.ctypes.data, number
+        counting.slots, counting.rows = len(slots), 1
         return Plan(dtype, len(slots), functions.count_samples, functions.collect_counts, counting,
                     (slot_of, *arrays))  # fmt: skip
 

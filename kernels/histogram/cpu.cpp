@@ -1,5 +1,5 @@
 // Histogram on the CPU, called by cpu.py. Each function adds the counts of fewer than 2**32 samples to slots
-// (underflow, the bins, overflow, NaN; see binning.py). Counts are exact: only guesses round, and each is checked by a
+// (underflow, the bins, overflow, NaN; see binning.py), of one row or of rows that take turns, sample by sample. Counts are exact: only guesses round, and each is checked by a
 // comparison.
 //
 //   count_shifted    integers in bins 2**shift wide, the last one up to `reach`: subtract, shift
@@ -22,12 +22,13 @@ constexpr size_t PIECE = 1024;  // samples at a time: their slots, 4 KiB, stay i
 constexpr size_t ABREAST = 16;  // samples searched side by side
 
 // Where samples are counted: `count` zeroed tables of u32, `stride` apart; if there is none, in the slots themselves.
+// Of `rows` rows, which take turns, the first sample is in the `first`; row r has the tables r, r + rows, …
 struct Counters {
     int64_t* slots;
     size_t number;
     u32* tables;
     size_t stride;
-    int count;
+    size_t count, rows, first;
 
     template <int TABLES>
     void tally(const u32* slot, size_t n) const {
@@ -38,9 +39,17 @@ struct Counters {
         for (; i < n; ++i) ++tables[slot[i]];
     }
 
-    void add(const u32* slot, size_t n) const {
+    void take_turns(const u32* slot, size_t n, size_t turn) const {
+        for (size_t i = 0; i < n; turn = 0) {
+            const size_t end = i + (count - turn) < n ? i + (count - turn) : n;
+            for (u32* table = tables + turn * stride; i < end; ++i, table += stride) ++table[slot[i]];
+        }
+    }
+
+    // Of samples from index `start` on.
+    void add(const u32* slot, size_t n, size_t start) const {
+        if (rows > 1) return take_turns(slot, n, (first + start) % count);
         switch (count) {
-            case 8: return tally<8>(slot, n);
             case 4: return tally<4>(slot, n);
             case 2: return tally<2>(slot, n);
             default:
@@ -49,8 +58,8 @@ struct Counters {
     }
 
     void finish() const {
-        for (int k = 0; k < count; ++k)
-            for (size_t i = 0; i < number; ++i) slots[i] += tables[k * stride + i];
+        for (size_t k = 0; k < count; ++k)
+            for (size_t i = 0; i < number; ++i) slots[k % rows * number + i] += tables[k * stride + i];
     }
 };
 
@@ -61,17 +70,15 @@ void count(const T* samples, size_t n, const Counters& counters, Find find) {
     for (size_t start = 0; start < n; start += PIECE) {
         size_t length = n - start < PIECE ? n - start : PIECE;
         find(samples + start, length, slot);
-        counters.add(slot, length);
+        counters.add(slot, length, start);
     }
     counters.finish();
 }
 
-// The float paths count NaN as underflow; callers move these counts to the NaN slot.
+// The float paths find NaN in underflow.
 template <class T>
-size_t count_nan(const T* samples, size_t n) {
-    size_t nan = 0;
-    for (size_t i = 0; i < n; ++i) nan += samples[i] != samples[i];
-    return nan;
+void put_nan(const T* samples, size_t n, u32 last, u32* __restrict slot) {
+    for (size_t i = 0; i < n; ++i) slot[i] = samples[i] == samples[i] ? slot[i] : last;
 }
 
 template <class T, class U>
@@ -81,19 +88,14 @@ void shifted(const void* data, size_t n, uint64_t first, uint64_t reach, int shi
     const U furthest = static_cast<U>(reach);  // samples below the first bin wrap around to larger offsets
     const u32 overflow = static_cast<u32>(counters.number - 2);
     const U most = static_cast<U>(-1), last = overflow - 2 < most ? static_cast<U>(overflow - 2) : most;
-    size_t below = 0;
-    count(samples, n, counters, [=, &below](const T* part, size_t length, u32* __restrict slot) {
-        u32 less = 0;
+    count(samples, n, counters, [=](const T* part, size_t length, u32* __restrict slot) {
         for (size_t i = 0; i < length; ++i) {
             U offset = static_cast<U>(static_cast<U>(part[i]) - static_cast<U>(least));
             U bin = static_cast<U>(offset >> shift);
             slot[i] = offset > furthest ? overflow : static_cast<u32>(bin < last ? bin : last) + 1;
-            less += part[i] < least;
+            slot[i] = part[i] < least ? 0 : slot[i];
         }
-        below += less;
     });
-    counters.slots[0] += below;
-    counters.slots[overflow] -= below;
 }
 
 template <class U>
@@ -132,21 +134,19 @@ template <class T>
 void guessed(const void* data, size_t n, const void* edges, LinearMap line, const Counters& counters) {
     const T* samples = static_cast<const T*>(data);
     const T* thresholds = static_cast<const T*>(edges);
-    size_t nan = 0;
-    count(samples, n, counters, [=, &nan](const T* part, size_t length, u32* __restrict slot) {
+    const u32 nan = static_cast<u32>(counters.number - 1);
+    count(samples, n, counters, [=](const T* part, size_t length, u32* __restrict slot) {
         for (size_t i = 0; i < length; ++i) slot[i] = line(part[i]);
         for (size_t i = 0; i < length; ++i) slot[i] += part[i] >= thresholds[slot[i]];
-        nan += count_nan(part, length);
+        put_nan(part, length, nan, slot);
     });
-    counters.slots[0] -= nan;
-    counters.slots[counters.number - 1] += nan;
 }
 
 template <class T>
 void searched(const void* data, size_t n, const void* edges, size_t last, const Counters& counters) {
     const T* samples = static_cast<const T*>(data);
     const T* thresholds = static_cast<const T*>(edges);
-    size_t nan = 0;
+    const u32 nan = static_cast<u32>(counters.number - 1);
     // Each step halves the candidates for the next threshold above a sample.
     auto search = [=](const T* part, u32* __restrict slot, size_t length) {
         u32 lower[ABREAST] = {};
@@ -158,14 +158,12 @@ void searched(const void* data, size_t n, const void* edges, size_t last, const 
         }
         for (size_t i = 0; i < length; ++i) slot[i] = lower[i] + (left && thresholds[lower[i]] <= part[i]);
     };
-    count(samples, n, counters, [=, &nan](const T* part, size_t length, u32* __restrict slot) {
+    count(samples, n, counters, [=](const T* part, size_t length, u32* __restrict slot) {
         size_t i = 0;
         for (; i + ABREAST <= length; i += ABREAST) search(part + i, slot + i, ABREAST);
         search(part + i, slot + i, length - i);
-        nan += count_nan(part, length);
+        put_nan(part, length, nan, slot);
     });
-    counters.slots[0] -= nan;
-    counters.slots[counters.number - 1] += nan;
 }
 
 template <class T>
@@ -181,8 +179,8 @@ double next_below(double value) { return __builtin_nextafter(value, -__builtin_i
 // Sample types, numbered as in cpu.py.
 enum Type { INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
 
-#define COUNTERS Counters{slots, number, tables, stride, count}
-#define TAKEN int64_t *slots, size_t number, u32 *tables, size_t stride, int count
+#define COUNTERS Counters{slots, number, tables, stride, count, rows, first_row}
+#define TAKEN int64_t *slots, size_t number, u32 *tables, size_t stride, size_t count, size_t rows, size_t first_row
 
 extern "C" {
 

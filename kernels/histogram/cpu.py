@@ -27,11 +27,14 @@ COUNTER_TABLES = (  # slots at most, tables to count in; more slots are counted 
     (2048, 4),
     (16384, 2),
 )
+LEAST_TABLES = 4  # of rows that take turns; counters of equal neighbours would wait for each other
+TABLE_BYTES = 2**19  # of all rows, at most: half of a typical L2 cache
 COPIED_SAMPLES = 2**17  # samples at a time of an array that has gaps
 
-_COUNTERS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_COUNTERS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, *(ctypes.c_size_t,) * 4)
 
-Count = Callable[[NDArray[Any], NDArray[np.int64]], None]
+# (samples, slots of each row, the row of the first sample)
+Count = Callable[[NDArray[Any], NDArray[np.int64], int], None]
 
 
 def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
@@ -106,12 +109,44 @@ def count_compiled(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]
     count = _compiled_function(binning)
     if count is None:
         return None
-    slots = np.zeros(binning.slots, np.int64)
+    slots = np.zeros((1, binning.slots), np.int64)
     whole = samples.dtype == binning.dtype and samples.flags.c_contiguous and samples.flags.aligned
     step = MAX_SAMPLES if whole else COPIED_SAMPLES
     for start in range(0, len(samples), step):
-        count(np.require(samples[start : start + step], binning.dtype, ["C", "A"]), slots)
+        count(np.require(samples[start : start + step], binning.dtype, ["C", "A"]), slots, 0)
+    return slots.reshape(-1)
+
+
+def count_turns(samples: NDArray[Any], binning: Binning, rows: int, first: int) -> NDArray[np.int64] | None:
+    """Count samples of rows that take turns, without gathering those of each.
+
+    Parameters
+    ----------
+    samples : array of ``binning.dtype``, native byte order, shape (n,), n <= MAX_SAMPLES
+    binning
+    rows
+        Number of rows, 2 or more.
+    first
+        The one that samples[0] belongs to.
+
+    Returns
+    -------
+    int64 array, shape (rows, bins + 3), or None
+        As `histogram_cpu`, of each row; None without a compiler, or if the counters of all rows do not fit a cache.
+    """
+    if -(-LEAST_TABLES // rows) * rows * _stride(binning) * 4 > TABLE_BYTES:
+        return None
+    count = _compiled_function(binning)
+    if count is None:
+        return None
+    slots = np.zeros((rows, binning.slots), np.int64)
+    count(np.require(samples, requirements=["C", "A"]), slots, first)
     return slots
+
+
+def _stride(binning: Binning) -> int:
+    """Counters from one table to the next: not a multiple of 4 KiB, or those of a slot would share a cache set."""
+    return -(-binning.slots // 16) * 16 + 16
 
 
 @lru_cache(maxsize=16)
@@ -123,15 +158,16 @@ def _compiled_function(binning: Binning) -> Count | None:
     function, type_, types, own = _method(functions, binning)
     function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, *types, *_COUNTERS)
     function.restype = None
-    tables = next((number for most, number in COUNTER_TABLES if binning.slots <= most), 0)
-    # Not a multiple of 4 KiB apart, or the counters of a slot would share a cache set.
-    stride = -(-binning.slots // 16) * 16 + 16
+    of_one_row = next((number for most, number in COUNTER_TABLES if binning.slots <= most), 0)
+    stride = _stride(binning)
 
-    def count(samples: NDArray[Any], slots: NDArray[np.int64]) -> None:
+    def count(samples: NDArray[Any], slots: NDArray[np.int64], first: int) -> None:
+        rows = len(slots)
+        tables = of_one_row if rows == 1 else -(-LEAST_TABLES // rows) * rows
         # `own` holds the arrays: another thread that computes a binning's tables at the same time replaces them there.
         arguments = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in own)
         counters = np.zeros(tables * stride, np.uint32)
-        where = slots.ctypes.data, len(slots), counters.ctypes.data, stride, tables
+        where = slots.ctypes.data, binning.slots, counters.ctypes.data, stride, tables, rows, first
         function(type_, samples.ctypes.data, len(samples), *arguments, *where)
 
     return count

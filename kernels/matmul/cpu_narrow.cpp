@@ -1,12 +1,8 @@
-// Products of float16 and float32 on the CPU, around BLAS: rounds factors, rounds sums, and computes elements exactly.
+// Products of float16 and float32 on the CPU: sums in float64, their rounding, and elements computed exactly.
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include "cpu_sums.hpp"
 
 namespace {
-
-using std::size_t;
 
 constexpr size_t COLUMNS = 16;  // of B that are converted at a time: a cache line of floats
 
@@ -27,36 +23,17 @@ inline int64_t whole(float x, double power) {
 
 }  // namespace
 
-// Numbers rounded to multiples of the spacing of doubles at a power of two, one for each row or else for each column;
-// adds up their squares, for each row and for each column.
-extern "C" void round_factor(const float* x, size_t stride, size_t rows, size_t columns, const double* of_rows,
-                             const double* of_columns, double* row_squares, double* column_squares, double* out) {
-    for (size_t i = 0; i < rows; ++i, x += stride, out += columns) {
-        if (of_rows) {
-            const double grid = of_rows[i];
-            constexpr size_t LANES = 16;
-            double squares[LANES] = {};
-            size_t j = 0;
-            for (; j + LANES <= columns; j += LANES)
-                for (size_t k = 0; k < LANES; ++k) {
-                    const double y = (static_cast<double>(x[j + k]) + grid) - grid;
-                    out[j + k] = y;
-                    squares[k] += y * y;
-                }
-            for (; j < columns; ++j) {
-                const double y = (static_cast<double>(x[j]) + grid) - grid;
-                out[j] = y;
-                squares[0] += y * y;
-            }
-            for (size_t k = 0; k < LANES; ++k) row_squares[i] += squares[k];
-        } else {
-            for (size_t j = 0; j < columns; ++j) {
-                const double y = (static_cast<double>(x[j]) + of_columns[j]) - of_columns[j];
-                out[j] = y;
-                column_squares[j] += y * y;
-            }
-        }
-    }
+// Numbers that `add_products` needs memory for, to add up so many products at a time.
+extern "C" size_t memory_numbers(size_t summed) { return summed * (BLOCK + ACROSS); }
+
+// Adds the products of A and B to sums, so many at a time, and the squares of their rounded numbers, by row and by column.
+// `begin`: sums are anything before. The memory begins with a cache line.
+extern "C" void add_products(const float* a, size_t a_stride, const double* of_rows, double* row_squares,
+                             const float* b, size_t b_stride, const double* of_columns, double* column_squares,
+                             size_t rows, size_t inner, size_t columns, size_t summed, int begin, double* sums,
+                             double* memory) {
+    add_all({a, a_stride, of_rows, row_squares}, {b, b_stride, of_columns, column_squares}, rows, inner, columns, summed,
+            begin, sums, memory);
 }
 
 // Sums rounded to floats. Marks those that are not certain: less and more of_rows times of_columns is another float.

@@ -1,5 +1,8 @@
 """Products of float16 and float32 matrices on the CPU: one product in float64, a few elements exactly.
 
+Of two matrices `cpu_sums.hpp` makes it, which rounds what it multiplies: BLAS needs memory for rounded factors, and
+more than twice the time where it does not know the CPU. It multiplies stacks, and everything without a compiler.
+
 The error bound of float64 sums of products of the integers of docs/matmul.md is far below half a unit of the result. If
 both ends of the interval round to the same number, that is the element. The few others are deferred and computed
 exactly, and so are elements that are not certain to be close enough.
@@ -24,7 +27,8 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 # As in cpu_narrow.cpp.
 COLUMNS, PADDING = 16, 8
 
-SUMMED = 256  # products that BLAS adds up at a time: fewer defer fewer elements, but take longer
+SUMMED = 256  # products that are added up at a time: fewer defer fewer elements, but take longer
+CACHE_LINE = 64
 FIRST, MORE = 32, 1024  # products that mostly, or else sometimes, show an element to be certain; exact in float32
 ROUNDED = 2**15  # elements that are rounded at a time
 UPWARDS = 1 + 2.0**-20  # covers the rounding of the bound itself
@@ -66,47 +70,48 @@ class NarrowCpuProduct(Scales):
         grids = [np.ldexp(1.5, 52 - self.format.kept + exponents) for exponents in self.exponents]
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
         if not self.parts:
-            self.sums, self.least = np.zeros(shape), np.zeros((*shape[:-1], 1))
+            self.sums, self.least = np.empty(shape), np.zeros((*shape[:-1], 1))
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
-        b = self._rounded(b, grids[1], self.squares[1], -2, np.empty(b.shape))
-        # Of all tiles: new memory would be cleared for each.
-        height = min(ROWS, shape[0]) if len(shape) == 2 else None
-        memory, product = np.empty(a[:height].shape), np.empty((height, shape[1]) if height is not None else shape)
-        for rows in tiles(shape, ROWS):
-            sums, given = self.sums[rows], a[rows]
-            tile = self._rounded(given, grids[0][rows], self.squares[0][rows], -1, memory[: len(given)])
-            if not self.parts:
-                self.least[rows] = self._least(tile, b, self.exponents[0][rows])
-            for first in range(0, a.shape[-1], SUMMED):
-                ends = slice(first, first + SUMMED)
-                sums += np.matmul(tile[..., ends], b[..., ends, :], out=product[: len(sums)])
+            for rows in tiles(shape, ROWS):
+                self.least[rows] = self._least(a[rows], b, grids[0][rows], grids[1], self.exponents[0][rows])
+        if len(shape) == 2 and a.shape[-1] and (library := functions()):
+            self._add_compiled(library, _lines(a), _lines(b), grids)
+        else:
+            self._add(a, b, grids)
         self.inner += a.shape[-1]
         self.parts += max(1, -(-a.shape[-1] // SUMMED))
 
-    def _rounded(self, values: Array, grid: Array, squares: Array, axis: int, out: Array) -> Array:
-        """Numbers rounded to multiples of the float64 spacing at `grid`, ties to even; adds up their squares."""
-        if values.ndim > 2 or (library := functions()) is None:
-            np.add(values, grid, dtype=np.float64, out=out)
-            out -= grid
-            squares += np.square(out).sum(axis, keepdims=True)
-            return out
-        values = _lines(values)
-        of = [None, squares.ctypes.data] if axis == -2 else [squares.ctypes.data, None]
-        grids = [None, grid.ctypes.data] if axis == -2 else [grid.ctypes.data, None]
-        library.round_factor(*_address(values), *values.shape, *grids, *of, out.ctypes.data)
-        return out
+    def _add(self, a: Array, b: Array, grids: list[Array]) -> None:
+        b = _rounded(b, grids[1])
+        self.squares[1] += np.square(b).sum(-2, keepdims=True)
+        for rows in tiles(self.sums.shape, ROWS):
+            tile, sums = _rounded(a[rows], grids[0][rows]), self.sums[rows]
+            self.squares[0][rows] += np.square(tile).sum(-1, keepdims=True)
+            if not self.parts:
+                sums[...] = 0
+            for first in range(0, a.shape[-1], SUMMED):
+                sums += np.matmul(tile[..., first : first + SUMMED], b[..., first : first + SUMMED, :])
 
-    def _least(self, a: Array, b: Array, exponents: Array) -> Array:
+    def _add_compiled(self, library: ctypes.CDLL, a: Array, b: Array, grids: list[Array]) -> None:
+        memory = np.empty(library.memory_numbers(SUMMED) + CACHE_LINE // 8)
+        line = memory.ctypes.data + -memory.ctypes.data % CACHE_LINE
+        of_a, of_b = ((grid.ctypes.data, square.ctypes.data) for grid, square in zip(grids, self.squares, strict=True))
+        library.add_products(*_address(a), *of_a, *_address(b), *of_b, *a.shape, b.shape[1], SUMMED, not self.parts,
+                             self.sums.ctypes.data, line)  # fmt: skip
+
+    def _least(self, a: Array, b: Array, grid_a: Array, grid_b: Array, exponents: Array) -> Array:
         """In each row, the least sum of products of magnitudes of BITS bits: of the first, or if needed of more."""
         # Sums of zeros are certain; infinities and NaN are deferred anyhow.
         other = (self.largest[1] == 0) | self.nonfinite[1]
         least: Array = np.zeros(0)
         for products in (FIRST, MORE):
             x, y = (
-                np.floor(np.abs(factor) * np.ldexp(1.0, BITS - scale)).astype(np.float32)
-                for factor, scale in ((a[..., :products], exponents), (b[..., :products, :], self.exponents[1]))
-            )
-            least = np.where(other, np.inf, np.matmul(x, y)).min(-1, keepdims=True, initial=np.inf)
+                np.floor(np.abs(_rounded(factor, grid)) * np.ldexp(1.0, BITS - scale)).astype(np.float32)
+                for factor, grid, scale in ((a[..., :products], grid_a, exponents),
+                                            (b[..., :products, :], grid_b, self.exponents[1]))
+            )  # fmt: skip
+            sums = np.matmul(x, y)
+            least = (np.where(other, np.inf, sums) if other.any() else sums).min(-1, keepdims=True, initial=np.inf)
             if (least >= self.format.enough(max(2, a.shape[-1]))).all():
                 break
         return least
@@ -258,14 +263,22 @@ def functions() -> ctypes.CDLL | None:
     if library is not None:
         pointer, size = ctypes.c_void_p, ctypes.c_size_t
         types: dict[str, tuple[Any, ...]] = {
-            "round_factor": (pointer, size, size, size, *[pointer] * 5),
+            "add_products": (*[pointer, size, pointer, pointer] * 2, *[size] * 4, ctypes.c_int, pointer, pointer),
             "round_sums": (pointer, size, size, *[pointer] * 4),
             "add_dots": (*[pointer, size, pointer] * 2, size, size, pointer, pointer, size, pointer, pointer),
         }
+        library.memory_numbers.argtypes, library.memory_numbers.restype = (size,), size
         for name, arguments in types.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, None
     return library
+
+
+def _rounded(values: Array, grid: Array) -> Array:
+    """Numbers rounded to multiples of the float64 spacing at `grid`, ties to even."""
+    out = np.add(values, grid, dtype=np.float64)
+    out -= grid
+    return out
 
 
 def _lines(values: Array) -> Array:

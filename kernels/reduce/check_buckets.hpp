@@ -14,6 +14,16 @@ typedef uint64_t u64;
 __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
+#if defined(__AVX512F__)
+constexpr size_t BYTES = 64;  // of a vector register
+#elif defined(__AVX2__)
+constexpr size_t BYTES = 32;
+#else
+constexpr size_t BYTES = 16;
+#endif
+typedef u64 Words __attribute__((vector_size(BYTES)));
+typedef int64_t Integers __attribute__((vector_size(BYTES)));
+
 constexpr size_t BLOCK = 2048;  // samples at a time: the sums of as many fit into 64 bits
 constexpr size_t GROUP = 64;    // samples that are looked through for those with low exponents
 constexpr size_t WORTHWHILE = 256;  // samples of a block that are worth a pass over all of it

@@ -19,7 +19,7 @@ void count_special(const typename F::Word* x, size_t start, int64_t* partial, si
     partial[NAN_COUNT] += nan, partial[POSITIVE] += above, partial[NEGATIVE] += below;
 }
 
-// Lowest and highest rank; a block of NaN has none, its lowest is above its highest.
+// Lowest and highest rank of a block with NaN; one of nothing else has none, its lowest is above its highest.
 template <class F>
 void find_ends_of_floats(const typename F::Word* x, typename F::Word& low, typename F::Word& high) {
     typedef typename F::Word Word;
@@ -68,14 +68,14 @@ void reduce_floats(const void* data, size_t n, int parts, int64_t* partial, Sum&
     size_t first_nan = 0;
     for (size_t start = 0; start < n; start += BLOCK) {
         const size_t length = n - start < BLOCK ? n - start : BLOCK;
-        const Word* block = samples + start;
+        const Word* block = filled(samples + start, length, samples[start], copy);
+        const Sizes<F> sizes(block);
         if (parts & EXTREMES) {
-            Word low, high;
-            find_ends_of_floats<F>(filled(block, length, block[0], copy), low, high);
+            Word low = sizes.lowest, high = sizes.highest;
+            if (sizes.most > F::INFINITE) find_ends_of_floats<F>(block, low, high);
             if (low <= high) ends.meet(low, high, start);
         }
-        block = filled(block, length, Word(0), copy);
-        const Sizes<F> sizes(block);
+        block = filled(samples + start, length, Word(0), copy);
         if (sizes.special()) count_special<F>(block, start, partial, first_nan);
         if (parts & SUM) add_block<F>(block, sizes, parts & SQUARES, sum, squares);
     }

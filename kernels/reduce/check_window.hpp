@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <type_traits>
+
 #include "check_buckets.hpp"
 
 namespace {
@@ -33,23 +35,47 @@ typedef Format<uint16_t, 10, -24> Half;
 typedef Format<u32, 23, -149> Single;
 typedef Format<u64, 52, -1074> Double;
 
+// The largest magnitude below a limit.
+template <class F>
+typename F::Word largest_below(const typename F::Word* x, typename F::Word limit) {
+    typedef typename F::Word Word;
+    Word largest = 0;
+    for (size_t i = 0; i < BLOCK; ++i) {
+        const Word size = F::size(x[i]), counts = size & bits_if<Word>(size < limit);
+        largest = counts > largest ? counts : largest;
+    }
+    return largest;
+}
+
 // Magnitudes of a block: the largest of all, the largest and the smallest finite one, zeros aside; the last is less by
-// one.
+// one. Without NaN, also the ranks of the lowest and the highest sample.
+//
+// As unsigned numbers, the bits of negative samples are above all others, in the order of magnitudes; as signed numbers
+// those of the others are.
 template <class F>
 struct Sizes {
-    typename F::Word most = 0, largest = 0, below_smallest = static_cast<typename F::Word>(-1);
+    typename F::Word most, largest, below_smallest, lowest, highest;
 
     explicit Sizes(const typename F::Word* x) {
         typedef typename F::Word Word;
-        Word top = 0, high = 0, low = static_cast<Word>(-1);
+        typedef std::make_signed_t<Word> Signed;
+        Word last = 0, first = static_cast<Word>(-1), low = static_cast<Word>(-1);
+        Signed upper = static_cast<Signed>(F::SIGN);
         for (size_t i = 0; i < BLOCK; ++i) {
-            const Word size = F::size(x[i]), finite = size & bits_if<Word>(size < F::INFINITE);
-            const Word less = static_cast<Word>(size - 1);
-            top = size > top ? size : top;
-            high = finite > high ? finite : high;
+            const Word bits = x[i], less = static_cast<Word>(F::size(bits) - 1);
+            const Signed number = static_cast<Signed>(bits);
+            last = bits > last ? bits : last;
+            first = bits < first ? bits : first;
+            upper = number > upper ? number : upper;
             low = less < low ? less : low;
         }
-        most = top, largest = high, below_smallest = low;
+        const Word negative = last >= F::SIGN ? F::size(last) : Word(0);
+        const Word positive = upper >= 0 ? static_cast<Word>(upper) : Word(0);
+        most = largest = negative > positive ? negative : positive;
+        if (special()) largest = largest_below<F>(x, F::INFINITE);
+        below_smallest = low;
+        lowest = F::rank(last >= F::SIGN ? last : first);
+        highest = F::rank(upper >= 0 ? static_cast<Word>(upper) : first);
     }
     bool special() const { return most >= F::INFINITE; }
 };
@@ -80,10 +106,10 @@ struct Window {
     int power() const { return static_cast<int>(base) - 1 + F::LEAST; }
 };
 
-// Samples of up to 24 bits are shifted to at most 24 + 28 bits, or for squares 24 + 20, two digits of 22.
+// Samples of up to 24 bits are shifted to at most 24 + 28 bits; squares of up to 48 bits to 48 + 2 * 20, two digits of 44.
 template <class F, bool SQUARED>
 struct Width {
-    static constexpr int VALUE = sizeof(typename F::Word) == 2 ? 29 : SQUARED ? 20 : 28;
+    static constexpr int VALUE = SQUARED ? 20 : sizeof(typename F::Word) == 2 ? 29 : 28;
 };
 // Of 53 bits to two digits, of 32 bits and of up to 51, or for squares to three of 22.
 template <bool SQUARED>
@@ -94,39 +120,50 @@ struct Width<Double, SQUARED> {
 // EVERY: the window holds all samples.
 template <class F, bool SQUARED, bool EVERY>
 void add_kept(const typename F::Word* x, Window<F> window, Sum& sum, Squares& squares) {
-    constexpr int DIGIT = 22;
-    constexpr u64 MASK = (u64(1) << DIGIT) - 1, TOP = u64(1) << 63;
-    u64 total = 0, low = 0, middle = 0, high = 0;
+    constexpr int DIGIT = 44;
+    constexpr u64 MASK = (u64(1) << DIGIT) - 1;
+    u64 total = 0, low = 0, high = 0;
     for (size_t i = 0; i < BLOCK; ++i) {
         const typename F::Word bits = window.template kept<EVERY>(x[i]);
-        const u32 integer = F::with_sign(static_cast<u32>(F::integer(bits)), bits);
-        const u64 number = static_cast<u64>(static_cast<int64_t>(static_cast<int32_t>(integer))) << window.above_base(bits);
-        total += number;
-        if (SQUARED) {  // the lower digit is never negative; with TOP added, nor is what is shifted
-            const u64 a = number & MASK, b = ((number + TOP) >> DIGIT) - (TOP >> DIGIT);
-            low += a * a, middle += a * b, high += b * b;
+        const u32 size = F::integer(bits), integer = F::with_sign(size, bits);
+        const u64 shift = window.above_base(bits);
+        total += static_cast<u64>(static_cast<int64_t>(static_cast<int32_t>(integer))) << shift;
+        if (SQUARED) {
+            const u64 square = static_cast<u64>(size) * size;
+            low += square << 2 * shift & MASK;
+            high += square >> (DIGIT - 2 * shift);
         }
     }
     sum.add(static_cast<int64_t>(total), window.power());
     if (SQUARED) {
         squares.add(low, 2 * window.power());
-        squares.add(static_cast<int64_t>(middle), 2 * window.power() + DIGIT + 1);
-        squares.add(high, 2 * window.power() + 2 * DIGIT);
+        squares.add(high, 2 * window.power() + DIGIT);
     }
 }
 
+// Vectors, because GCC would narrow shifts to 32 bits and widen them again.
 template <bool EVERY>
 void add_doubles(const u64* x, Window<Double> window, Sum& sum) {
     constexpr int DIGIT = 32;
-    u64 low = 0, high = 0;
-    for (size_t i = 0; i < BLOCK; ++i) {
-        const u64 bits = window.kept<EVERY>(x[i]), integer = Double::integer(bits), shift = window.above_base(bits);
-        const u64 a = static_cast<u32>(integer << shift), b = integer >> (DIGIT - shift);
-        low += Double::with_sign(a, bits);
-        high += Double::with_sign(b, bits);
+    constexpr u64 MASK = (u64(1) << DIGIT) - 1;
+    Words low = {};
+    Integers high = {};  // of negative numbers rounded down, so that the digit below is never negative
+    for (size_t i = 0; i < BLOCK; i += sizeof low / sizeof *x) {
+        Words bits;
+        std::memcpy(&bits, x + i, sizeof bits);
+        Words size = bits & (Double::SIGN - 1);
+        if (!EVERY) {
+            bits &= reinterpret_cast<Words>((size >= window.floor) & (size < window.ceiling));
+            size = bits & (Double::SIGN - 1);
+        }
+        const Words exponent = size >> Double::FRACTION, shift = exponent > window.base ? exponent - window.base : Words{};
+        const Words minus = reinterpret_cast<Words>(reinterpret_cast<Integers>(bits) >> 63);
+        Words integer = (bits & (Double::HIDDEN - 1)) | (Double::HIDDEN & reinterpret_cast<Words>(size >= Double::HIDDEN));
+        integer = (integer ^ minus) - minus;
+        low += integer << shift & MASK;
+        high += reinterpret_cast<Integers>(integer) >> reinterpret_cast<Integers>(DIGIT - shift);
     }
-    sum.add(static_cast<int64_t>(low), window.power());
-    sum.add(static_cast<int64_t>(high), window.power() + DIGIT);
+    for (size_t i = 0; i < sizeof low / sizeof *x; ++i) sum.add(low[i], window.power()), sum.add(high[i], window.power() + DIGIT);
 }
 
 template <bool EVERY>
@@ -176,18 +213,6 @@ void add_below(const typename F::Word* x, typename F::Word ceiling, bool squared
             squares.add(static_cast<u64>(square), 2 * power);
         }
     }
-}
-
-// The largest magnitude below a limit.
-template <class F>
-typename F::Word largest_below(const typename F::Word* x, typename F::Word limit) {
-    typedef typename F::Word Word;
-    Word largest = 0;
-    for (size_t i = 0; i < BLOCK; ++i) {
-        const Word size = F::size(x[i]), counts = size & bits_if<Word>(size < limit);
-        largest = counts > largest ? counts : largest;
-    }
-    return largest;
 }
 
 template <class F>

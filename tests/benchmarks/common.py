@@ -42,11 +42,12 @@ def device_medians(works: dict[str, Callable[[], Any]], repeats: int, lead: Call
 
 
 class Process(NamedTuple):
-    """Wall seconds, peak resident bytes and output of a finished process."""
+    """Wall seconds, peak resident bytes, output and CPU seconds of a finished process."""
 
     seconds: float
     peak_bytes: int
     printed: str
+    cpu_seconds: float
 
 
 def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
@@ -67,7 +68,7 @@ def process(command: Sequence[str], environment: Mapping[str, str] | None = None
     child.returncode = status
     if status:
         raise RuntimeError(f"{command} ended with status {status}")
-    return Process(seconds, 1024 * usage.ru_maxrss, printed)
+    return Process(seconds, 1024 * usage.ru_maxrss, printed, usage.ru_utime + usage.ru_stime)
 
 
 def with_bytecode(folder: str | Path) -> dict[str, str]:

@@ -1,34 +1,39 @@
 """Questions about one file of float32 samples: whole commands, beside other libraries' on the same cores.
 
 python -m tests.benchmarks OUT_FOLDER --only questions
+python -m tests.benchmarks.questions OUT.json [GIB] [REPEATS]
 
 Quantiles, channels, selections, moments, rules for bins and digests. The file lies in memory, and was read before. The
 commands take turns, and the least seconds count; the first run compiles Python, as `pip install` has done for others.
+PEERS_PYTHON names the interpreter that has the peers. The second way writes the file after each question.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.benchmarks.common import Process, command, process, with_bytecode
+from tests.benchmarks.common import Process, command, process, save, with_bytecode
 from tests.benchmarks.jobs import MEMORY
 from tests.benchmarks.markdown import table
 from tests.benchmarks.question_peers import BINS, CHANNELS, PEERS, RANGE
 
 PEERS_FILE = str(Path(__file__).with_name("question_peers.py"))
+PEERS_PYTHON = os.environ.get("PEERS_PYTHON", sys.executable)
+SLOW = 5.0  # seconds: a peer that takes longer, and twice as long as we do, runs once
 TILE = 2**24  # samples, written again and again with another sign or scale
-CLOSE = 1e-6  # of moments: other libraries round
+CLOSE = 1e-6  # other libraries round moments and edges, and some leave the last edge out of the last bin
 
 
 class Question(NamedTuple):
@@ -69,26 +74,33 @@ def write(path: Path, gib: float) -> None:
 
 
 def agrees(ours: Any, theirs: Any) -> bool:
-    """Whether both are the same, numbers up to the other library's rounding."""
-    if isinstance(ours, float):
+    """Whether both are the same, numbers up to what the other library rounds."""
+    if isinstance(ours, float | int):
         return math.isclose(ours, theirs, rel_tol=CLOSE, abs_tol=CLOSE)
     if isinstance(ours, list) and isinstance(theirs, list):
         return len(ours) == len(theirs) and all(map(agrees, ours, theirs))
     return bool(ours == theirs)
 
 
+def installed(peer: str) -> bool:
+    """Whether the interpreter of the peers has one."""
+    return not subprocess.run([PEERS_PYTHON, "-c", f"import {peer.lower()}"], stderr=subprocess.DEVNULL).returncode
+
+
 def answered(name: str, path: Path, repeats: int) -> dict[str, Any]:
-    """Least seconds and peak bytes of our command, verified by default and not at all, and of each installed peer."""
+    """Least seconds of all and of the CPU, and peak bytes, of our command, verified by default and not at all, and of
+    each installed peer."""
     question = QUESTIONS[name]
     words = command(*question.words, str(path), "--dtype", "float32", "-q", "--json")
     works = {"ours": words, "ours, unverified": [*words, "--verify", "off"]}
-    works |= {peer: [sys.executable, PEERS_FILE, peer, asked, str(path)] for peer, asked in PEERS
-              if asked == name and find_spec(peer.lower())}  # fmt: skip
+    works |= {peer: [PEERS_PYTHON, PEERS_FILE, peer, asked, str(path)] for peer, asked in PEERS
+              if asked == name and installed(peer)}  # fmt: skip
     runs: dict[str, list[Process]] = {who: [] for who in works}
     environment = with_bytecode(path.parent)
     for _ in range(repeats):
         for who, of_one in works.items():
-            runs[who].append(process(of_one, environment))
+            if not (runs[who] and runs[who][0].seconds > max(SLOW, 2 * runs["ours"][0].seconds)):
+                runs[who].append(process(of_one, environment))
     report = json.loads(runs["ours"][0].printed)
     ours, verdict = question.answer(report["result"]), report["verification"]
     right = {
@@ -97,21 +109,25 @@ def answered(name: str, path: Path, repeats: int) -> dict[str, Any]:
     return {
         "agrees": all(right.values()), "share": verdict["checked"] / verdict["samples"],
         "seconds": {who: min(run.seconds for run in taken) for who, taken in runs.items()},
+        "cpu seconds": {who: min(run.cpu_seconds for run in taken) for who, taken in runs.items()},
         "peak bytes": {who: max(run.peak_bytes for run in taken) for who, taken in runs.items()},
     }  # fmt: skip
 
 
-def measure(gib: float = 4, repeats: int = 3) -> dict[str, Any]:
-    """All questions."""
-    rows = {}
+def measure(
+    gib: float = 4, repeats: int = 3, done: Callable[[dict[str, Any]], object] = lambda figures: None
+) -> dict[str, Any]:  # fmt: skip
+    """All questions; `done` gets the figures after each."""
+    figures: dict[str, Any] = {"GiB": gib, "repeats": repeats, "questions": {}}
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
         path = Path(scratch, "samples.bin")
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # the peak of a command counts from its parent's
             pool.submit(write, path, gib).result()
         for name in QUESTIONS:
-            rows[name] = answered(name, path, repeats)
-            print(name, rows[name], flush=True)
-    return {"GiB": gib, "repeats": repeats, "questions": rows}
+            figures["questions"][name] = answered(name, path, repeats)
+            print(name, figures["questions"][name], flush=True)
+            done(figures)
+    return figures
 
 
 def described(figures: Mapping[str, Any]) -> str:
@@ -126,3 +142,8 @@ def described(figures: Mapping[str, Any]) -> str:
                       f"{peak['ours'] / 2**20:,.0f}", f"{100 * row['share']:.0f} %", peers])  # fmt: skip
     columns = ["", "verified, s", "unverified, s", "MiB", "checked", "others"]
     return f"{figures['GiB']:g} GiB of float32.\n\n{table(columns, lines)}"
+
+
+if __name__ == "__main__":
+    size, repeats = (float(given) for given in (*sys.argv[2:], *(4, 3)[len(sys.argv) - 2 :]))
+    print(described(measure(size, int(repeats), lambda figures: save(figures, sys.argv[1]))))

@@ -20,11 +20,10 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/turns_check.cpp", "transpose", "turns"): "one more tile, without samples",
     ("common/turns_check.cpp", "transpose", "turn + high <= turns ? turn + high : turns"):
         "of equal numbers either will do",
+    ("histogram/cpu.cpp", "take_turns", "i + (count - turn) <= n ? i + (count - turn) : n"):
+        "of equal numbers either will do",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
     ("histogram/cpu.cpp", "count", "n - start <= PIECE ? n - start : PIECE"): "of equal numbers either will do",
-    ("histogram/cpu.cpp", "count_nan", "half the width: nan += samples[i] != samples[i]"): "a piece has 1024 samples",
-    ("histogram/cpu.cpp", "shifted", "half the width: less += part[i] < least"): "a piece has 1024 samples",
-    ("histogram/cpu.cpp", "shifted", "half the width: below += less"): "a call has fewer than 2^32 samples",
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import kernels.common.turns_check
+import kernels.histogram.check
 import workflows.rows_check
 from kernels.common import nvrtc
 from kernels.common.compiled_check import CompiledCheck
@@ -117,6 +118,7 @@ def test_checks_take_limited_memory(rows: Rows, most: int | None, monkeypatch: p
         assert isinstance(one, CompiledCheck)
         monkeypatch.setattr(workflows.rows_check, "HELD_BYTES", most * one.nbytes)
         monkeypatch.setattr(kernels.common.turns_check, "MOST_BYTES", one.nbytes)
+        monkeypatch.setattr(kernels.histogram.check, "TURNS_BYTES", 0)
         monkeypatch.setattr(workflows.rows_check, "CHECKED_BYTES", 100_000)
         kept = count_kept(monkeypatch)
     check = job.check(options, values.dtype)

@@ -18,7 +18,7 @@ from kernels.common import cxx
 from kernels.histogram.binning import MAX_BINS, Edges
 from kernels.histogram.bracket import bracket_of
 from kernels.histogram.check import SOURCE as SOURCE
-from kernels.histogram.check import WAYS, plan
+from kernels.histogram.check import WAYS, HistogramCheck, plan
 from kernels.histogram.check_range import finite_range_check
 from kernels.histogram.reference import histogram_reference
 from tests.cases import cpp as cpp_cases
@@ -52,6 +52,27 @@ def method(dtype: str, edges: Any) -> tuple[str, int]:
     planned = plan(np.asarray(edges, np.float64), np.dtype(dtype))
     assert planned is not None
     return WAYS[planned.counting.way], planned.counting.what
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 16])
+def test_rows_that_take_turns(dtype: str, rows: int) -> None:
+    """Their samples are told apart by their indices, in parts that begin anywhere and come in any order."""
+    for edges in (np.arange(0, 129, 2.0), np.linspace(-3, 70, 23), np.array([-3.0, 0.0, 7.0, 90.0])):
+        samples, start = nasty(dtype, 3001, edges), rows + 1
+        planned = plan(edges, np.dtype(dtype))
+        assert planned is not None
+        check = HistogramCheck(planned).in_turns(rows, lambda counts: counts)
+        if check is None:
+            assert np.dtype(dtype).itemsize == 2  # 2**16 counters for each row
+            continue
+        assert check.count_from(start)
+        for part in (slice(1030, 3001), slice(0, 1), slice(1, 1030)):
+            check.add(samples[part], part.start)
+        counts = check.partial()
+        assert counts.shape == (rows, len(edges) + 2)
+        for row in range(rows):
+            np.testing.assert_array_equal(counts[row], oracle(samples[(row - start) % rows :: rows], edges))
 
 
 def test_what_numpy_counts() -> None:

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 import kernels.histogram.cpu
 from kernels.common import cxx
 from kernels.histogram.binning import MAX_BINS, Binning, Edges
-from kernels.histogram.cpu import COUNTER_TABLES, SOURCE, _compiled_function, _method, count_compiled, histogram_cpu
+from kernels.histogram.cpu import (
+    COUNTER_TABLES,
+    SOURCE,
+    _compiled_function,
+    _method,
+    count_compiled,
+    count_turns,
+    histogram_cpu,
+)
 from tests.cases import cpp as native_cases
 from tests.cases.histogram import DTYPES, EDGES, among, irregular, nasty, nearly_even, oracle
 
@@ -134,8 +142,26 @@ def test_a_function_keeps_its_tables(dtype: str, table: str) -> None:
     slots = np.zeros(binning.slots, np.int64)
     samples = np.arange(-100, 100).astype(dtype)
     assert first() is not None, "the counting function has the address of freed memory"
-    count(samples, slots)
+    count(samples, slots[None], 0)
     np.testing.assert_array_equal(slots, oracle(samples, binning.edges))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 16])
+def test_rows_that_take_turns(dtype: str, rows: int) -> None:
+    """Each row by itself, whichever the first sample belongs to, also where pieces end."""
+    for edges in (np.arange(0, 129, 2.0), np.linspace(-3, 70, 23), np.array([-3.0, 0.0, 7.0, 90.0])):
+        samples = nasty(dtype, 3001, edges)
+        for first, number in ((0, 1), (rows - 1, 1025), (1, 3001)):
+            got = count_turns(samples[:number], binning_of(dtype, edges), rows, first)
+            assert got is not None and got.shape == (rows, len(edges) + 2)
+            for row in range(rows):
+                np.testing.assert_array_equal(got[row], oracle(samples[:number][(row - first) % rows :: rows], edges))
+
+
+def test_rows_whose_counters_do_not_fit_a_cache() -> None:
+    samples, binning = np.zeros(100, np.float32), binning_of("float32", np.linspace(0, 1, 1025))
+    assert count_turns(samples, binning, 100, 0) is not None and count_turns(samples, binning, 200, 0) is None
 
 
 def test_without_a_compiler_numpy_counts(monkeypatch: pytest.MonkeyPatch, count_calls: Any) -> None:

@@ -81,6 +81,22 @@ def test_matrices_with_nothing_in_them(dtype: str) -> None:
     assert left_open(a, b) == [(1, 1)] and left_open(a[4:], b) == []
 
 
+@pytest.mark.parametrize("step", [None, 100])
+def test_sums_around_the_ends_of_tiles(monkeypatch: pytest.MonkeyPatch, step: int | None) -> None:
+    """Tiles are 4 or 8 rows high, and 6, 12 or 24 columns wide; 64 rows and 32 tiles are packed at a time."""
+    for rows, inner, columns in ((7, 255, 23), (8, 256, 24), (9, 257, 25), (65, 3, 6), (1, 513, 769), (130, 90, 200)):
+        both(*factors("ordinary", "float32", rows, inner, columns), step)
+    monkeypatch.setattr(cpu_narrow, "SUMMED", 40)
+    both(*factors("ordinary", "float32", 133, 130, 793), step)
+    a, b = factors("ordinary", "float32", 140, 210, 800)
+    both(a[1::2, 3:-4], b[3:-4, 5:], step)  # parts of larger arrays
+    product = NarrowCpuProduct(a.dtype)
+    product.measure(a, b)
+    product.add(a, b)
+    for squares, factor, axis in zip(product.squares, (a, b), (-1, -2), strict=True):  # each number counts once
+        np.testing.assert_allclose(squares, np.square(factor.astype(float)).sum(axis, keepdims=True), 1e-6)
+
+
 def test_sums_half_way_between_two_numbers_are_left_open() -> None:
     """Right to the last bit, though the deciding bits are far below float64 precision."""
     a = np.zeros((200, 64), np.float32)
