@@ -2,7 +2,7 @@
 // a block.
 #pragma once
 
-#include "stencil/terms.cuh"
+#include "stencil/layers.cuh"
 
 constexpr int SPARE = 1;  // elements may grow by 2^SPARE before new grids have to be chosen
 
@@ -80,6 +80,44 @@ __device__ bool put_marks(const T* entering, const T* leaving, const Marks& star
         if (sum.counts) results[j] = sum.value();
     }
     return any;
+}
+
+// Adds layers to the sums of a thread until they round to their results: those marked in `open`. `for_each` applies a
+// function to that many elements from the tile's first window on.
+template <int BLOCK, int COUNT, typename T, typename ForEach>
+__device__ void refine(Rounding (&roundings)[COUNT], u32 open, const Layers<T>& first, const ForEach& for_each,
+                       i64 before, i64 all, const T* entering, const T* leaving, double* results) {
+    constexpr int WARPS = BLOCK / 32;
+    __shared__ Cuts parts[WARPS];
+    __shared__ int highest;
+    Remainder<T> left(first);
+    while (__syncthreads_or(open != 0)) {
+        if (threadIdx.x == 0) highest = 0;
+        int place = 0;
+        for_each(all, [&](T x) { place = max(place, left.place(x)); });
+#pragma unroll
+        for (int k = 16; k > 0; k /= 2) place = max(place, lane_across(place, k));
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) atomicMax(&highest, place);
+        __syncthreads();
+        if (highest == 0) {
+#pragma unroll 1
+            for (int j = 0; j < COUNT; ++j)
+                if (open >> j & 1) results[j] = roundings[j].all(left.cutter.up());
+            return;
+        }
+        left.choose(highest);
+        Cuts start{}, sums[COUNT], change;
+        for_each(before, [&](T x) { start = start + left.term(x); });
+        start = sum_of_all<BLOCK>(start);
+        add_up<false>(left, entering, leaving, sums, change, parts);
+        __syncthreads();
+        start = start + sum_of_warps_before<BLOCK>(parts) + change;
+#pragma unroll 1
+        for (int j = 0; j < COUNT; ++j)
+            if (open >> j & 1 && roundings[j].add(left, start + sums[j], results[j])) open &= ~(1u << j);
+        left.descend();
+    }
 }
 
 // Sums of the windows of a span; false if an integer sum overflows. A tile that does not fit into `terms` is passed to
@@ -172,6 +210,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
             Part sums[COUNT], before;
             const T* const entering = in.elements + in.after(enters, own);
             const T* const leaving = (together ? in.elements : gone.elements) + in.after(leaves, own);
+            [[maybe_unused]] const int here = leaves;
             enters = in.after(enters, TILE), leaves = in.after(leaves, TILE);
             bool with_marks = tile < marked;
             if constexpr (Terms::ADAPTS) {
@@ -194,16 +233,33 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
             if (threadIdx.x == BLOCK - 1) windows[turn] = start + parts[WARPS - 1];
             start = start + before;
             const int count = span.count - tile;
+            if constexpr (Terms::LAYERED) {
+                u32 open = 0;
+                Rounding roundings[COUNT];
+                const double most = terms.most(), up = terms.cutter.up();
 #pragma unroll
-            for (int j = 0; j < COUNT; ++j) {
-                const Whole sum = start + sums[j];
-                ordered[own + j] = terms.result(sum);
-                all_hold = all_hold & (own + j >= count | terms.holds(sum));
+                for (int j = 0; j < COUNT; ++j) {
+                    Rounding rounding = Rounding::of(start + sums[j]);
+                    if (rounding.settled(most, up, ordered[own + j]) || own + j >= count) continue;
+                    roundings[j] = rounding, open |= 1u << j;
+                }
+                refine<BLOCK>(roundings, open, terms, [&](i64 elements, auto apply) {
+                    if (!together) return span.x.template for_each<BLOCK>(tile, elements, apply);
+#pragma unroll 4
+                    for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[in.after(here, k)]);
+                }, 2 * radius, 2 * radius + min(count, TILE), entering, leaving, ordered + own);
+            } else {
+#pragma unroll
+                for (int j = 0; j < COUNT; ++j) {
+                    const Whole sum = start + sums[j];
+                    ordered[own + j] = terms.result(sum);
+                    all_hold = all_hold & (own + j >= count | terms.holds(sum));
+                }
             }
             if constexpr (Terms::ADAPTS)
                 if (with_marks) {
-                    auto &here = marks[turn ^ 1], &next = marks[turn];
-                    const bool any = put_marks<WARPS, COUNT>(entering, leaving, here, next, ordered + own);
+                    auto &now = marks[turn ^ 1], &next = marks[turn];
+                    const bool any = put_marks<WARPS, COUNT>(entering, leaving, now, next, ordered + own);
                     if (any) marked = tile + TILE + 2 * radius;
                 }
             store<COUNT>(span.out + tile, ordered, count);

@@ -41,6 +41,7 @@ SHAPES = {
     (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
 WIDE = Shape(THREADS, constant(SOURCE, "WIDE_ITEMS"), constant(SOURCE, "WIDE_AHEAD"), 4)  # of box_wide
+FEW = constant(SOURCE, "FEW")  # the largest radius of box_few
 # By bytes of an element: threads per block of box_far, and 64-bit words of shared memory of each.
 FAR = {4: constant(SOURCE, "FAR_FLOAT"), 8: constant(SOURCE, "FAR_DOUBLE")}
 _DIGITS = SOURCE.with_name("digits.cuh")
@@ -76,7 +77,10 @@ INSTANCES = (
                    for name, c_type in C_TYPES.items() for shape in _shapes(np.dtype(name))),
     *(f"box<double, {_instance(np.dtype(np.float64), shape, 'TwoGrids<double>')}>"
       for shape in _shapes(np.dtype(np.float64))),
-    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
+    *dict.fromkeys(f"box_layers<{C_TYPES[name]}, {', '.join(map(str, shape))}>"
+                   for name in ("float32", "float64") for shape in _shapes(np.dtype(name))),
+    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_few", "box_wide", "box_far")
+      for c_type in ("float", "double")),
 )  # fmt: skip
 
 
@@ -167,6 +171,13 @@ def _slide(problem: _Problem) -> Any:
                  np.int64(spans), np.int64(step), np.int32(unit), np.int32(ring))  # fmt: skip
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
     if not problem.floats or size == 2:  # nothing can be deferred
+        return deferred
+    arguments = (problem.x, problem.out, deferred, *problem.arguments)
+    if radius <= FEW:
+        _launch(problem.kernel("box_few"), units, THREADS, 0, arguments)
+        return deferred
+    if _holds_window(radius, shape, ring):
+        _launch(problem.kernel("box_layers", *shape), units, threads, shared, (*arguments, np.int32(ring)))
         return deferred
     if not wide:
         near, deferred = deferred, _zeros(1 + 2 * units, 1)

@@ -3,7 +3,9 @@
 //   box_range  range of exponents of a sample, from which box chooses its number format for floats
 //   box        plain sums, exact, in a time that does not depend on the radius: a block sums the first window of its
 //              span, then the differences between elements that enter the window and elements that leave it
-//   box_wide   floats that box defers: exponents too far apart for its format
+//   box_few    floats that box defers, exponents too far apart for its format: windows of few elements, by one thread each
+//   box_layers the same for windows that fit into shared memory: layers of bits, as many as decide the results
+//   box_wide   the same for wider windows: two grids
 //   box_far    floats that box_wide defers: exponents too far apart for two grids, summed in as many digits as it takes
 //   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
 //   few_taps   the same for a number of taps known at compile time
@@ -24,6 +26,7 @@ constexpr int registered(int blocks) {
 }
 constexpr int NARROW_BLOCKS = TURING ? 8 : 10;  // Turing runs 1024 threads: eight blocks
 
+constexpr int FEW = 12, FEW_TILE = 8 * BLOCK;    // of box_few: the largest radius, outputs at a time
 constexpr int WIDE_ITEMS = 7, WIDE_AHEAD = 1;    // of box_wide: as COUNT and AHEAD of box
 constexpr int FAR_FLOAT = 128, FAR_DOUBLE = 64;  // threads of a block of box_far
 template <typename T> constexpr int FAR = sizeof(T) == 8 ? FAR_DOUBLE : FAR_FLOAT;
@@ -90,6 +93,34 @@ template <typename T, typename Out>
 __device__ Span<T, Out> deferred_span(const u64* deferred, u64 number, const Row<T>& row, Out* out, i64 outputs) {
     const i64 first = i64(deferred[1 + 2 * number]);
     return {row, out, outputs, first / outputs, first % outputs, i64(deferred[2 + 2 * number])};
+}
+
+template <typename T>
+__global__ void __launch_bounds__(BLOCK, 6)
+box_few(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
+    __shared__ T elements[FEW_TILE + 2 * FEW];
+    for (u64 k = blockIdx.x; k < deferred[0]; k += gridDim.x) {
+        const Span<T, double> span = deferred_span(deferred, k, Row<T>{x, length, start, outside}, out, outputs);
+        for (int tile = 0; tile < span.count; tile += FEW_TILE) {
+            const int count = min(span.count - tile, FEW_TILE);
+            __syncthreads();
+            for (int i = threadIdx.x; i < count + 2 * int(radius); i += BLOCK) elements[i] = span.x[tile + i];
+            __syncthreads();
+            for (int i = threadIdx.x; i < count; i += BLOCK)
+                span.out[tile + i] = sum_of_few(elements + i, int(radius));
+        }
+    }
+}
+
+template <typename T, int SIZE, int COUNT, int AHEAD, int BLOCKS>
+__global__ void __launch_bounds__(SIZE, registered(BLOCKS))
+box_layers(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+           int ring) {
+    const auto none = [](int tile) { return tile; };  // every element fits
+    for (u64 k = blockIdx.x; k < deferred[0]; k += gridDim.x) {
+        const Span<T, double> span = deferred_span(deferred, k, Row<T>{x, length, start, outside}, out, outputs);
+        slide<SIZE, COUNT, AHEAD>(span, radius, ring, Layers<T>{}, false, none);
+    }
 }
 
 template <typename T>
