@@ -59,63 +59,104 @@ __device__ bool add_up(const Terms& terms, const T* entering, const T* leaving, 
 
 // Replaces the results of windows that have NaN or infinities. `start` has the marks of the tile's first window, `next`
 // gets those of the next tile's; both are in shared memory. Returns whether a marked element entered.
-template <int WARPS, int COUNT, typename T>
-__device__ bool put_marks(const T* entering, const T* leaving, const Marks& start, Marks& next, double* results) {
-    __shared__ Marks parts[WARPS];
-    Marks sums[COUNT], run{}, in{};
+template <int WARPS, int COUNT, typename Mark, typename T>
+__device__ bool put_marks(const T* entering, const T* leaving, const Mark& start, Mark& next, double* results) {
+    __shared__ Mark parts[WARPS];
+    Mark sums[COUNT], run{}, in{};
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {
-        const Marks mark = mark_of(entering[j]);
+        const Mark mark = mark_of<Mark>(entering[j]);
         in = in + mark, run = run + mark;
         sums[j] = run;
-        run = run - mark_of(leaving[j]);
+        run = run - mark_of<Mark>(leaving[j]);
     }
-    Marks before = sum_before(run, parts);
-    const bool any = __syncthreads_or(in.counts != 0);
+    Mark before = sum_before(run, parts);
+    const bool any = __syncthreads_or(in.any());
     before = before + start + sum_of_warps_before<WARPS * 32>(parts);
     if (threadIdx.x == WARPS * 32 - 1) next = before + run;
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {
-        const Marks sum = before + sums[j];
-        if (sum.counts) results[j] = sum.value();
+        const Mark sum = before + sums[j];
+        if (sum.any()) results[j] = sum.value();
     }
     return any;
 }
 
-// Adds layers to the sums of a thread until they round to their results: those marked in `open`. `for_each` applies a
-// function to that many elements from the tile's first window on.
+// Layers below the first one, and the sums in them of the tile's first window without its last element, and of the next
+// tile's: those that a span needed go with it from tile to tile.
+struct Kept {
+    static constexpr int MOST = 16;  // further ones are made anew
+    int places[MOST];
+    Cuts starts[2][MOST];
+};
+
+// Adds layers to the sums of a thread until they round to their results: those marked in `open`. `made` layers are kept.
+// `for_each` applies a function to that many elements from the tile's first window on; `count` outputs are wanted.
 template <int BLOCK, int COUNT, typename T, typename ForEach>
-__device__ void refine(Rounding (&roundings)[COUNT], u32 open, const Layers<T>& first, const ForEach& for_each,
-                       i64 before, i64 all, const T* entering, const T* leaving, double* results) {
+__device__ void refine(Rounding (&roundings)[COUNT], u32 open, const Layers<T>& first, Kept& kept, int& made, int turn,
+                       const ForEach& for_each, i64 before, int count, const T* entering, const T* leaving,
+                       double* results) {
     constexpr int WARPS = BLOCK / 32;
     __shared__ Cuts parts[WARPS];
     __shared__ int highest;
     Remainder<T> left(first);
-    while (__syncthreads_or(open != 0)) {
-        if (threadIdx.x == 0) highest = 0;
-        int place = 0;
-        for_each(all, [&](T x) { place = max(place, left.place(x)); });
+    for (int k = 0; true; ++k) {
+        const bool any = __syncthreads_or(open != 0);
+        if (!any && k >= made) return;
+        bool fits = k < made;
+        if (fits) {
+            int place = 0;
 #pragma unroll
-        for (int k = 16; k > 0; k /= 2) place = max(place, lane_across(place, k));
-        __syncthreads();
-        if (threadIdx.x % 32 == 0) atomicMax(&highest, place);
-        __syncthreads();
-        if (highest == 0) {
+            for (int j = 0; j < COUNT; ++j)
+                if (int(threadIdx.x) * COUNT + j < count) place = max(place, left.place(entering[j]));
+            fits = __syncthreads_and(place <= kept.places[k]);
+        }
+        int place;
+        if (fits) {
+            place = kept.places[k];
+        } else {
+            made = k < made ? k : made;
+            if (!any) return;
+            if (threadIdx.x == 0) highest = 0;
+            place = 0;
+            for_each(before + count, [&](T x) { place = max(place, left.place(x)); });
+#pragma unroll
+            for (int i = 16; i > 0; i /= 2) place = max(place, lane_across(place, i));
+            __syncthreads();
+            if (threadIdx.x % 32 == 0) atomicMax(&highest, place);
+            __syncthreads();
+            place = highest;
+        }
+        Cuts start{};
+        if (place > 0) {
+            left.choose(place);
+            if (fits) {
+                start = kept.starts[turn][k];
+            } else {
+                for_each(before, [&](T x) { start = start + left.term(x); });
+                start = sum_of_all<BLOCK>(start);
+            }
+            Cuts sums[COUNT], change;
+            add_up<false>(left, entering, leaving, sums, change, parts);
+            __syncthreads();
+            start = start + sum_of_warps_before<BLOCK>(parts);
+            const Cuts own = start + change;
+#pragma unroll 1
+            for (int j = 0; j < COUNT; ++j)
+                if (open >> j & 1 && roundings[j].add(left, own + sums[j], results[j])) open &= ~(1u << j);
+        } else {
 #pragma unroll 1
             for (int j = 0; j < COUNT; ++j)
                 if (open >> j & 1) results[j] = roundings[j].all(left.cutter.up());
-            return;
         }
-        left.choose(highest);
-        Cuts start{}, sums[COUNT], change;
-        for_each(before, [&](T x) { start = start + left.term(x); });
-        start = sum_of_all<BLOCK>(start);
-        add_up<false>(left, entering, leaving, sums, change, parts);
-        __syncthreads();
-        start = start + sum_of_warps_before<BLOCK>(parts) + change;
-#pragma unroll 1
-        for (int j = 0; j < COUNT; ++j)
-            if (open >> j & 1 && roundings[j].add(left, start + sums[j], results[j])) open &= ~(1u << j);
+        if (k < Kept::MOST) {
+            if (threadIdx.x == BLOCK - 1) {
+                if (!fits) kept.places[k] = place;
+                if (place > 0) kept.starts[turn ^ 1][k] = start + parts[WARPS - 1];
+            }
+            made = max(made, k + 1);
+        }
+        if (place == 0) return;
         left.descend();
     }
 }
@@ -133,13 +174,15 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
     __shared__ Part parts[WARPS];
     // Sum of a tile's first window without its last element, and of the next tile's; likewise their marks.
     __shared__ Whole windows[2];
-    __shared__ Marks marks[2];
+    __shared__ typename Terms::Mark marks[2];
     int turn = 0;
     Out* const ordered = dynamic_shared<Out>();
     Ring<T, COUNT, BLOCK> in{reinterpret_cast<T*>(ordered + TILE), ring};
     Ring<T, COUNT, BLOCK> gone{in.elements + ring + in.EXTRA, ring};
     const bool together = 2 * radius + (1 + AHEAD) * TILE + 2 * in.PER_PACK <= ring;
-    [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // Marks cannot overflow
+    // Marks cannot overflow.
+    [[maybe_unused]] const bool counted = Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS;
+    [[maybe_unused]] int made;
     const i64 last = span.count + 2 * radius;
     const int own = threadIdx.x * COUNT;
 
@@ -162,6 +205,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
 #pragma unroll 4
             for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[leaves + k]);
         };
+        made = 0;
         i64 marked = tile;  // from this output on all elements are known, or assumed, to be finite
         if constexpr (Terms::ADAPTS) {
             if (!chosen) {
@@ -176,19 +220,19 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
         }
         Whole first{};
         [[maybe_unused]] bool fit = true;
-        [[maybe_unused]] Marks first_marks{};
+        [[maybe_unused]] typename Terms::Mark first_marks{};
         for_each(2 * radius, [&](T x) {
             if constexpr (Terms::ADAPTS) {
                 fit = fit & terms.fits(finite_part<true>(x));
-                first_marks = first_marks + mark_of(x);
+                first_marks = first_marks + mark_of<typename Terms::Mark>(x);
             }
             first = first + terms.term(finite_part<Terms::ADAPTS>(x));
         });
         first = sum_of_all<BLOCK>(first);
         if (threadIdx.x == BLOCK - 1) windows[turn] = first;
         if constexpr (Terms::ADAPTS) {
-            if (!__syncthreads_and(fit & (counted | !first_marks.counts))) continue;
-            if (__syncthreads_or(first_marks.counts != 0)) {
+            if (!__syncthreads_and(fit & (counted | !first_marks.any()))) continue;
+            if (__syncthreads_or(first_marks.any())) {
                 first_marks = sum_of_all<BLOCK>(first_marks);
                 if (threadIdx.x == BLOCK - 1) marks[turn] = first_marks;
                 marked += 2 * radius;
@@ -243,11 +287,12 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
                     if (rounding.settled(most, up, ordered[own + j]) || own + j >= count) continue;
                     roundings[j] = rounding, open |= 1u << j;
                 }
-                refine<BLOCK>(roundings, open, terms, [&](i64 elements, auto apply) {
+                __shared__ Kept kept;
+                refine<BLOCK>(roundings, open, terms, kept, made, turn ^ 1, [&](i64 elements, auto apply) {
                     if (!together) return span.x.template for_each<BLOCK>(tile, elements, apply);
 #pragma unroll 4
                     for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[in.after(here, k)]);
-                }, 2 * radius, 2 * radius + min(count, TILE), entering, leaving, ordered + own);
+                }, 2 * radius, min(count, TILE), entering, leaving, ordered + own);
             } else {
 #pragma unroll
                 for (int j = 0; j < COUNT; ++j) {

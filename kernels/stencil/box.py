@@ -40,13 +40,7 @@ SHAPES = {
     (True, 4): _FLOATS,
     (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
-WIDE = Shape(THREADS, constant(SOURCE, "WIDE_ITEMS"), constant(SOURCE, "WIDE_AHEAD"), 4)  # of box_wide
 FEW = constant(SOURCE, "FEW")  # the largest radius of box_few
-# By bytes of an element: threads per block of box_far, and 64-bit words of shared memory of each.
-FAR = {4: constant(SOURCE, "FAR_FLOAT"), 8: constant(SOURCE, "FAR_DOUBLE")}
-_DIGITS = SOURCE.with_name("digits.cuh")
-WORDS = {4: constant(_DIGITS, "FLOAT_WORDS"), 8: constant(_DIGITS, "DOUBLE_WORDS")}
-FAR_BLOCKS = 6  # per multiprocessor, at most: what they read at a time has to stay in the L1 cache
 # Blocks per resident block: the more there are, the closer together in memory are concurrent reads and writes. For
 # floats and 8-byte integers; for other integers.
 WAVES, MANY_WAVES = 16, 64
@@ -79,8 +73,7 @@ INSTANCES = (
       for shape in _shapes(np.dtype(np.float64))),
     *dict.fromkeys(f"box_layers<{C_TYPES[name]}, {', '.join(map(str, shape))}>"
                    for name in ("float32", "float64") for shape in _shapes(np.dtype(name))),
-    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_few", "box_wide", "box_far")
-      for c_type in ("float", "double")),
+    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_few") for c_type in ("float", "double")),
 )  # fmt: skip
 
 
@@ -175,18 +168,8 @@ def _slide(problem: _Problem) -> Any:
     arguments = (problem.x, problem.out, deferred, *problem.arguments)
     if radius <= FEW:
         _launch(problem.kernel("box_few"), units, THREADS, 0, arguments)
-        return deferred
-    if _holds_window(radius, shape, ring):
+    else:
         _launch(problem.kernel("box_layers", *shape), units, threads, shared, (*arguments, np.int32(ring)))
-        return deferred
-    if not wide:
-        near, deferred = deferred, _zeros(1 + 2 * units, 1)
-        ring, shared = _ring(radius, WIDE, size, LARGE_RESIDENT)
-        arguments = (problem.x, problem.out, near, deferred, *problem.arguments, np.int32(unit), np.int32(ring))
-        _launch(problem.kernel("box_wide"), units, THREADS, shared, arguments)
-    threads, shared = FAR[size], 8 * FAR[size] * WORDS[size]
-    most = min(units, FAR_BLOCKS * device.limits().multiprocessors)
-    _launch(problem.kernel("box_far"), most, threads, shared, (problem.x, problem.out, deferred, *problem.arguments))
     return deferred
 
 

@@ -10,6 +10,7 @@ struct Cutter {
     double scale, coarse, fine;       // 1.5 * 2^52 units of the grids, by which numbers times `scale` are cut
     int grid, low;                    // exponents of the units, before scaling
 
+    Cutter() = default;
     // For numbers below 2^top: sums of 2^bits of them are exact.
     __device__ Cutter(int top, int bits, double scale) : scale(scale) {
         const int by = scale == 1 ? 0 : SHIFT;
@@ -21,8 +22,8 @@ struct Cutter {
         return {high, fma(x, scale, -high) + fine - fine};
     }
     __device__ double up() const { return scale == 1 ? 1 : power_of_two(SHIFT); }
-    // More than 2^count remainders, scaled, of numbers cut at a unit.
-    __device__ double most(int unit, int count) const { return power_of_two(max(unit + count - 1, -1074)) * scale; }
+    // At least 2^exponent, scaled.
+    __device__ double power(int exponent) const { return power_of_two(max(exponent - (scale == 1 ? 0 : SHIFT), -1074)); }
 };
 
 // The first layer. Every element fits that is at most twice as large as those seen before.
@@ -30,20 +31,26 @@ template <typename T> struct Layers : Grid<T> {
     static constexpr bool LAYERED = true;
     using Part = Cuts;
     using Whole = Cuts;
-    Cutter cutter{0, 2, 1};
+    using Mark = Tally;
+    Cutter cutter;
     int bits, of_window;  // a sum has at most 2^bits terms, a window 2^of_window elements
 
+    Layers() = default;
+    // For elements at places up to `high`.
+    __device__ Layers(int high, int bits, int of_window) : bits(bits), of_window(of_window) {
+        const int top = max(high, 1) + Float<T>::BIAS + Float<T>::BITS;
+        cutter = Cutter(top, bits, top + bits > 1023 ? power_of_two(-Cutter::SHIFT) : 1);
+        this->reach(0, high);
+    }
     __device__ bool choose(int, int high, int spare, i64 radius, i64, int tile) {
         const i64 width = 2 * radius + 1, most = max(width, min(2 * width, i64(2 * tile)));
-        bits = max(64 - __clzll(most - 1), 2), of_window = max(64 - __clzll(width - 1), 1);
-        const int above = min(max(high, 1) + spare, Float<T>::PLACES), top = above + Float<T>::BIAS + Float<T>::BITS;
-        cutter = Cutter(top, bits, top + bits > 1023 ? power_of_two(-Cutter::SHIFT) : 1);
-        this->reach(0, above);
+        *this = Layers(min(high + spare, Float<T>::PLACES), max(bits_of(most), 2), max(bits_of(width), 1));
         return true;
     }
+    static __device__ int bits_of(i64 count) { return 64 - __clzll(count - 1); }
     __device__ Part term(T x) const { return cutter.cut(x); }
     // More than all that a window has below the layer.
-    __device__ double most() const { return cutter.most(cutter.low, of_window); }
+    __device__ double most() const { return cutter.power(cutter.low + of_window - 1); }
 };
 
 // What elements have below the layers so far; `choose` makes a layer of its leading bits, `descend` leaves it behind.
@@ -54,18 +61,20 @@ template <typename T> struct Remainder {
     using Whole = Cuts;
     Cutter cutter;
     int bits, of_window;
-    double bound;           // numbers from here on have no bits below the layers so far
-    double before, rescaled;  // what all remainders of a window are less than; what sums so far are multiplied by
+    double limit, bound, down, up;  // numbers from `limit` on have no bits below the layers so far; `bound` rounds others
+    double before, rescaled;        // what a window has less than below; what sums so far are multiplied by
 
     __device__ explicit Remainder(const Layers<T>& first)
         : cutter(first.cutter), bits(first.bits + 5), of_window(first.of_window) {
         descend();
     }
-    __device__ void descend() { bound = power_of_two(cutter.low + 52); }
-
+    __device__ void descend() {
+        const int place = cutter.low + 52, by = place > LARGE ? Cutter::SHIFT : 0;
+        limit = place > 1023 ? __longlong_as_double(INFINITY_BITS) : power_of_two(place);
+        bound = power_of_two(place - by), down = power_of_two(-by), up = power_of_two(by);
+    }
     __device__ double of(T x) const {
-        const double size = fabs(double(x));
-        const double rest = size < bound ? size - (size + bound - bound) : 0;
+        const double size = fabs(double(x)), rest = size < limit ? fma(bound - fma(size, down, bound), up, size) : 0;
         return Float<T>::negative(x) ? -rest : rest;
     }
     // A remainder is below 2^(place - 1023); 0 if there is none.
@@ -76,7 +85,7 @@ template <typename T> struct Remainder {
     __device__ void choose(int place) {
         const int top = place - 1023;
         const double scale = cutter.scale;
-        before = power_of_two(top + of_window) * scale;
+        before = cutter.power(top + of_window);
         cutter = Cutter(top, bits, top > LARGE ? scale : 1);
         rescaled = cutter.scale == scale ? 1 : power_of_two(Cutter::SHIFT);
     }
@@ -127,9 +136,9 @@ struct Rounding {
         if (settled(layer.before, up * layer.rescaled, result)) return true;
         value *= layer.rescaled, rest *= layer.rescaled;
         add(sum.high);
-        if (settled(layer.cutter.most(layer.cutter.grid, layer.of_window), up, result)) return true;
+        if (settled(layer.cutter.power(layer.cutter.grid + layer.of_window - 1), up, result)) return true;
         add(sum.low);
-        return settled(layer.cutter.most(layer.cutter.low, layer.of_window), up, result);
+        return settled(layer.cutter.power(layer.cutter.low + layer.of_window - 1), up, result);
     }
     // The result if nothing is left.
     __device__ double all(double up) const {
@@ -138,32 +147,35 @@ struct Rounding {
     }
 };
 
-// The sum of a window of few elements, by one thread.
-template <typename T> __device__ double sum_of_few(const T* elements, int radius) {
+// The sum of a window of few elements, by one thread; false if the first layer does not decide it, unless ALL.
+template <bool ALL, typename T> __device__ bool sum_of_few(const T* elements, int radius, int bits, double& result) {
     const int width = 2 * radius + 1;
     u32 most = 0;
     for (int k = 0; k < width; ++k) most = max(most, Float<T>::key(elements[k]));
-    if (int(most >> Float<T>::KEY_BITS) > Float<T>::PLACES) {
+    const int high = int(most >> Float<T>::KEY_BITS);
+    if (high > Float<T>::PLACES) {
         Marks marks{};
-        for (int k = 0; k < width; ++k) marks = marks + mark_of(elements[k]);
-        return marks.value();
+        for (int k = 0; k < width; ++k) marks = marks + mark_of<Marks>(elements[k]);
+        result = marks.value();
+        return true;
     }
-    Layers<T> first;
-    first.choose(0, int(most >> Float<T>::KEY_BITS), 0, radius, width, 0);
+    const Layers<T> first(high, bits, bits);
     Cuts sum{};
     for (int k = 0; k < width; ++k) sum = sum + first.term(elements[k]);
     Rounding rounding = Rounding::of(sum);
-    double result;
-    if (rounding.settled(first.most(), first.cutter.up(), result)) return result;
+    const bool settled = rounding.settled(first.most(), first.cutter.up(), result);
+    if (settled || !ALL) return settled;
     Remainder<T> left(first);
     while (true) {
         int place = 0;
         for (int k = 0; k < width; ++k) place = max(place, left.place(elements[k]));
-        if (place == 0) return rounding.all(left.cutter.up());
+        if (place == 0) break;
         left.choose(place);
         sum = {};
         for (int k = 0; k < width; ++k) sum = sum + left.term(elements[k]);
-        if (rounding.add(left, sum, result)) return result;
+        if (rounding.add(left, sum, result)) return true;
         left.descend();
     }
+    result = rounding.all(left.cutter.up());
+    return true;
 }
