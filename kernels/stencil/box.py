@@ -47,7 +47,7 @@ WAVES, MANY_WAVES = 16, 64
 DEFERRED = 4096  # outputs that are deferred to the next kernel together, at least
 # Where spans are shorter than SPAN tiles, a sample of the elements tells box the range of exponents beforehand.
 SAMPLE, SPAN = 2**20, 40
-STATIC = 2048  # upper bound on the static shared memory of a kernel, in bytes
+STATIC = 3072  # upper bound on the static shared memory of a kernel, in bytes
 
 # The radius from which windows have more elements than Marks can count.
 COUNTED = 2 ** (constant(SOURCE.with_name("wide_integers.cuh"), "COUNT_BITS") - 1)

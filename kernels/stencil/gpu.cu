@@ -1,12 +1,12 @@
 // Sums of the elements within a radius of each element, along the rows of an array.
 //
-//   box_range  range of exponents of a sample, from which box chooses its number format for floats
-//   box        plain sums, exact, in a time that does not depend on the radius: a block sums the first window of its
-//              span, then the differences between elements that enter the window and elements that leave it
-//   box_few    floats that box defers, exponents too far apart for its format: windows of few elements, by one thread each
-//   box_layers the same for wider windows: layers of bits, as many as decide the results
-//   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
-//   few_taps   the same for a number of taps known at compile time
+//   box_range   range of exponents of a sample, from which box chooses its number format for floats
+//   box         plain sums, exact, in a time that does not depend on the radius: a block sums the first window of its
+//               span, then the differences between elements that enter the window and elements that leave it
+//   box_few     floats that box defers, exponents too far apart for its format: short windows, a thread for each
+//   box_layers  the same for wider windows: layers of bits, as many as decide the results
+//   weighted    weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   few_taps    the same for a number of taps known at compile time
 
 #include "stencil/box.cuh"
 #include "stencil/weighted.cuh"
@@ -91,7 +91,7 @@ __device__ Span<T, Out> deferred_span(const u64* deferred, u64 number, const Row
 
 // Outputs that the first layer does not decide are gathered, so that all threads have some.
 template <typename T>
-__global__ void __launch_bounds__(BLOCK, 6)
+__global__ void __launch_bounds__(BLOCK, registered(6))
 box_few(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
     __shared__ T elements[FEW_TILE + 2 * FEW];
     __shared__ u16 open[FEW_TILE];

@@ -23,7 +23,9 @@ struct Cutter {
     }
     __device__ double up() const { return scale == 1 ? 1 : power_of_two(SHIFT); }
     // At least 2^exponent, scaled.
-    __device__ double power(int exponent) const { return power_of_two(max(exponent - (scale == 1 ? 0 : SHIFT), -1074)); }
+    __device__ double power(int exponent) const {
+        return power_of_two(max(exponent - (scale == 1 ? 0 : SHIFT), -1074));
+    }
 };
 
 // The first layer. Every element fits that is at most twice as large as those seen before.
@@ -61,7 +63,7 @@ template <typename T> struct Remainder {
     using Whole = Cuts;
     Cutter cutter;
     int bits, of_window;
-    double limit, bound, down, up;  // numbers from `limit` on have no bits below the layers so far; `bound` rounds others
+    double limit, bound, down, up;  // numbers from `limit` on have no bits below the layers; `bound` rounds others
     double before, rescaled;        // what a window has less than below; what sums so far are multiplied by
 
     __device__ explicit Remainder(const Layers<T>& first)
