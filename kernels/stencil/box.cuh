@@ -36,18 +36,17 @@ __device__ OUT_OF_LINE int refine(Rounding (&roundings)[COUNT], u32 open, const 
         const bool any = __syncthreads_or(open != 0);
         if (!any && k >= made) return made;
         bool fits = k < made;
+        int place = 0;
         if (fits) {
-            int place = 0;
 #pragma unroll
             for (int j = 0; j < COUNT; ++j)
                 if (int(threadIdx.x) * COUNT + j < count) place = max(place, left.place(entering[j]));
             fits = __syncthreads_and(place <= kept.places[k]);
+            if (!fits) made = k;
         }
-        int place;
         if (fits) {
             place = kept.places[k];
         } else {
-            made = k < made ? k : made;
             if (!any) return made;
             if (threadIdx.x == 0) highest = 0;
             place = 0;
@@ -58,37 +57,34 @@ __device__ OUT_OF_LINE int refine(Rounding (&roundings)[COUNT], u32 open, const 
             if (threadIdx.x % 32 == 0) atomicMax(&highest, place);
             __syncthreads();
             place = highest;
-        }
-        Cuts start{};
-        if (place > 0) {
-            left.choose(place);
-            if (fits) {
-                start = kept.starts[turn][k];
-            } else {
-                for_each(before, [&](T x) { start = start + left.term(x); });
-                start = sum_of_all<BLOCK>(start);
+            if (k < Kept::MOST) {
+                if (threadIdx.x == 0) kept.places[k] = place;
+                made = k + 1;
             }
-            Cuts sums[COUNT], change;
-            add_up<false>(left, entering, leaving, sums, change, parts);
-            __syncthreads();
-            start = start + sum_of_warps_before<BLOCK>(parts);
-            const Cuts own = start + change;
-#pragma unroll 1
-            for (int j = 0; j < COUNT; ++j)
-                if (open >> j & 1 && roundings[j].add(left, own + sums[j], results[j])) open &= ~(1u << j);
-        } else {
+        }
+        if (place == 0) {
 #pragma unroll 1
             for (int j = 0; j < COUNT; ++j)
                 if (open >> j & 1) results[j] = roundings[j].all(left.cutter.up());
+            return made;
         }
-        if (k < Kept::MOST) {
-            if (threadIdx.x == BLOCK - 1) {
-                if (!fits) kept.places[k] = place;
-                if (place > 0) kept.starts[turn ^ 1][k] = start + parts[WARPS - 1];
-            }
-            made = max(made, k + 1);
+        left.choose(place);
+        Cuts start{};
+        if (fits) {
+            start = kept.starts[turn][k];
+        } else {
+            for_each(before, [&](T x) { start = start + left.term(x); });
+            start = sum_of_all<BLOCK>(start);
         }
-        if (place == 0) return made;
+        Cuts sums[COUNT], change;
+        add_up<false>(left, entering, leaving, sums, change, parts);
+        __syncthreads();
+        start = start + sum_of_warps_before<BLOCK>(parts);
+        if (threadIdx.x == BLOCK - 1 && k < Kept::MOST) kept.starts[turn ^ 1][k] = start + parts[WARPS - 1];
+        start = start + change;
+#pragma unroll 1
+        for (int j = 0; j < COUNT; ++j)
+            if (open >> j & 1 && roundings[j].add(left, start + sums[j], results[j])) open &= ~(1u << j);
         left.descend();
     }
 }

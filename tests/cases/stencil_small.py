@@ -88,7 +88,7 @@ def _overflow(x: NDArray[Any], cp: Any) -> None:
 def _far(dtype: str) -> NDArray[Any]:
     """All exponents, NaN and infinities, windows of zeros, and of the smallest numbers only."""
     x = adversarial("all exponents", (2, 300), dtype)
-    x[0, 40], x[0, 90], x[1, 60] = np.inf, np.nan, -np.inf
+    x[0, 40:42], x[0, 90], x[1, 60] = (np.inf, -np.inf), np.nan, -np.inf
     x[1, 200:] = np.resize([1, -1], 100) * x[1, 200]
     least = np.finfo(dtype).smallest_subnormal
     x[0, 180:260] = least * np.arange(1, 81)
