@@ -44,7 +44,9 @@ FEW = constant(SOURCE, "FEW")  # the largest radius of box_few
 # Blocks per resident block: the more there are, the closer together in memory are concurrent reads and writes. For
 # floats and 8-byte integers; for other integers.
 WAVES, MANY_WAVES = 16, 64
-DEFERRED = 4096  # outputs that are deferred to the next kernel together, at least
+# Outputs that are deferred to the next kernel together: a radius and DEFERRED at least, LONGEST times as many at most,
+# UNITS for each multiprocessor if there are so many.
+DEFERRED, LONGEST, UNITS = 4096, 3, 16
 # Where spans are shorter than SPAN tiles, a sample of the elements tells box the range of exponents beforehand.
 SAMPLE, SPAN = 2**20, 40
 STATIC = 3072  # upper bound on the static shared memory of a kernel, in bytes
@@ -153,7 +155,8 @@ def _slide(problem: _Problem) -> Any:
     step = step_of(problem.rows * problem.outputs, radius, resident, tile, waves)
     # Outputs are deferred in units: so long that few first windows have to be summed, so short that many blocks share
     # the work.
-    unit = min(-(-(radius + DEFERRED) // tile), MAX_STEP // tile) * tile
+    least, share = radius + DEFERRED, problem.rows * problem.outputs // (UNITS * device.limits().multiprocessors)
+    unit = min(-(-max(least, min(share, LONGEST * least)) // tile), MAX_STEP // tile) * tile
     spans = -(-problem.outputs // step)
     blocks = checked_blocks(problem.rows * spans)
     units = blocks * -(-step // unit)
