@@ -11,7 +11,7 @@ from kernels.common import device, nvrtc
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.stencil.cpu import box_cpu
-from kernels.stencil.launch import MAX_STEP, SOURCE, THREADS, check, checked_blocks, empty, step_of
+from kernels.stencil.launch import SOURCE, THREADS, check, checked_blocks, empty, step_of
 from kernels.stencil.windows import OUTSIDE, box_dtype
 
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
@@ -154,9 +154,10 @@ def _slide(problem: _Problem) -> Any:
     waves = WAVES if problem.floats or size == 8 else MANY_WAVES
     step = step_of(problem.rows * problem.outputs, radius, resident, tile, waves)
     # Outputs are deferred in units: so long that few first windows have to be summed, so short that many blocks share
-    # the work.
+    # the work. Those of a span are alike, since blocks take them in turns.
     least, share = radius + DEFERRED, problem.rows * problem.outputs // (UNITS * device.limits().multiprocessors)
-    unit = min(-(-max(least, min(share, LONGEST * least)) // tile), MAX_STEP // tile) * tile
+    number = -(-step // max(least, min(share, LONGEST * least)))
+    unit = -(-step // (number * tile)) * tile
     spans = -(-problem.outputs // step)
     blocks = checked_blocks(problem.rows * spans)
     units = blocks * -(-step // unit)
