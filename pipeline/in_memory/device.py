@@ -176,12 +176,17 @@ def _to_host(arrays: Sequence[Any], stream: Any) -> list[NDArray[Any]]:
 
 def _span(arrays: Sequence[Any]) -> tuple[int, int] | None:
     """Address and bytes that several arrays take together, if these are one allocation's, as results of a pool are."""
-    if len(arrays) < 2 or any(isinstance(array, np.ndarray) or array.data.mem is not arrays[0].data.mem
-                              for array in arrays):  # fmt: skip
+    if len(arrays) < 2:
         return None
-    first = min(array.data.ptr for array in arrays)
-    nbytes = max(array.data.ptr + array.nbytes for array in arrays) - first
-    return (first, nbytes) if nbytes <= 2 * sum(array.nbytes for array in arrays) else None
+    ends, nbytes, memory = [], 0, None
+    for array in arrays:
+        place = None if isinstance(array, np.ndarray) else array.data
+        if place is None or place.mem is not (memory := memory or place.mem):
+            return None
+        ends += [place.ptr, place.ptr + array.nbytes]
+        nbytes += array.nbytes
+    first, taken = min(ends), max(ends) - min(ends)
+    return (first, taken) if taken <= 2 * nbytes else None
 
 
 def _copied(address: int, nbytes: int, stream: Any) -> Any:
