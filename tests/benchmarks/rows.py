@@ -158,7 +158,7 @@ ROWS: tuple[Row, ...] = (
     stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
              "in this record floats with exponents more than 128 bits apart, or with signs in turns near the largest "
              "number, are added up as 32-bit digits, one window per thread (integer units 81 % busy); layers of 80 "
-             "bits, which have replaced these, reach 0.18 to 0.42 on an H100. NaN and infinities are counted beside "
+             "bits, which have replaced these, reach 0.17 to 0.55 on an H100. NaN and infinities are counted beside "
              "the sums (float16 with one NaN in a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers "
              "64-bit integers are the slowest: at radius 4,096 the number of instructions was halved from 101 M to "
              "54 M; they are now issued in 39 % of the cycles (before: 56 %) with memory at 74 % (before: 61 %), and "
