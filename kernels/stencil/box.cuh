@@ -2,84 +2,91 @@
 // a block.
 #pragma once
 
-#include "stencil/terms.cuh"
+#include "stencil/layers.cuh"
+#include "stencil/tile.cuh"
+
+#if ON_GPU
+#define OUT_OF_LINE __noinline__
+#else
+#define OUT_OF_LINE
+#endif
 
 constexpr int SPARE = 1;  // elements may grow by 2^SPARE before new grids have to be chosen
 
-// Consecutive outputs of a row: `x` is the row shifted to the first of them, `out` where they are stored.
-template <typename T, typename Out> struct Span {
-    Row<T> x;
-    Out* out;
-    int count;
-    __device__ Span(Row<T> row, Out* out, i64 outputs, i64 at, i64 first, i64 count)
-        : x(row), out(out), count(int(count)) {
-        x.x += at * x.length;
-        x.start += first;
-        this->out += at * outputs + first;
-    }
+// Layers below the first one, and the sums in them of the tile's first window without its last element, and of the next
+// tile's: those that a span needed go with it from tile to tile.
+struct Kept {
+    static constexpr int MOST = 16;  // further ones are made anew
+    int places[MOST];
+    Cuts starts[2][MOST];
 };
 
-// Stores a warp's part of a tile from shared memory, `left` outputs at most.
-template <int COUNT, typename Out> __device__ void store(Out* out, const Out* from, int left) {
-    constexpr int PART = 32 * COUNT;
-    const int lane = threadIdx.x % 32, first = int(threadIdx.x) / 32 * PART;
-    out += first, from += first, left -= first;
-    __syncwarp();
-    if (left >= PART && reinterpret_cast<u64>(out) % 16 == 0) {
-        auto* const to = reinterpret_cast<uint4*>(out) + lane;
-        const auto* const packs = reinterpret_cast<const uint4*>(from) + lane;
+// Adds layers to the sums of a thread, those marked in `open`, until they round to their results. So many layers `made`
+// are kept; returns how many are then. `for_each` applies a function to that many elements from the tile's first window
+// on; `count` outputs are wanted. Not inlined: its registers would be spilled where it is not called.
+template <int BLOCK, int COUNT, typename T, typename ForEach>
+__device__ OUT_OF_LINE int refine(Rounding (&roundings)[COUNT], u32 open, const Layers<T> first, Kept& kept, int made,
+                                  int turn, const ForEach for_each, i64 before, int count, const T* entering,
+                                  const T* leaving, double* results) {
+    constexpr int WARPS = BLOCK / 32;
+    __shared__ Cuts parts[WARPS];
+    __shared__ int highest;
+    Remainder<T> left(first);
+    for (int k = 0; true; ++k) {
+        const bool any = __syncthreads_or(open != 0);
+        if (!any && k >= made) return made;
+        bool fits = k < made;
+        int place = 0;
+        if (fits) {
 #pragma unroll
-        for (int k = 0; k < PART / 2; k += 32)
-            if (k + 32 <= PART / 2 || lane < PART / 2 - k) __stcs(to + k, packs[k]);
-    } else {
+            for (int j = 0; j < COUNT; ++j)
+                if (int(threadIdx.x) * COUNT + j < count) place = max(place, left.place(entering[j]));
+            fits = __syncthreads_and(place <= kept.places[k]);
+            if (!fits) made = k;
+        }
+        if (fits) {
+            place = kept.places[k];
+        } else {
+            if (!any) return made;
+            if (threadIdx.x == 0) highest = 0;
+            place = 0;
+            for_each(before + count, [&](T x) { place = max(place, left.place(x)); });
+#pragma unroll
+            for (int i = 16; i > 0; i /= 2) place = max(place, lane_across(place, i));
+            __syncthreads();
+            if (threadIdx.x % 32 == 0) atomicMax(&highest, place);
+            __syncthreads();
+            place = highest;
+            if (k < Kept::MOST) {
+                if (threadIdx.x == 0) kept.places[k] = place;
+                made = k + 1;
+            }
+        }
+        if (place == 0) {
 #pragma unroll 1
-        for (int k = lane; k < min(left, PART); k += 32) out[k] = from[k];
+            for (int j = 0; j < COUNT; ++j)
+                if (open >> j & 1) results[j] = roundings[j].all(left.cutter.up());
+            return made;
+        }
+        left.choose(place);
+        Cuts start{};
+        if (fits) {
+            start = kept.starts[turn][k];
+        } else {
+            for_each(before, [&](T x) { start = start + left.term(x); });
+            start = sum_of_all<BLOCK>(start);
+        }
+        Cuts sums[COUNT], change;
+        add_up<false>(left, entering, leaving, sums, change, parts);
+        __syncthreads();
+        start = start + sum_of_warps_before<BLOCK>(parts);
+        if (threadIdx.x == BLOCK - 1 && k < Kept::MOST) kept.starts[turn ^ 1][k] = start + parts[WARPS - 1];
+        start = start + change;
+#pragma unroll 1
+        for (int j = 0; j < COUNT; ++j)
+            if (open >> j & 1 && roundings[j].add(left, start + sums[j], results[j])) open &= ~(1u << j);
+        left.descend();
     }
-}
-
-// The window of an output is the tile's first window without its last element, plus `before`, which is the change over
-// earlier threads of the warp, plus the output's own `sums`; `parts` gets the total of each warp. Returns false if an
-// element does not fit into `terms`. Elements that are not finite count as zeros where there may be some (MARKED).
-template <bool MARKED, typename Terms, typename T, int COUNT>
-__device__ bool add_up(const Terms& terms, const T* entering, const T* leaving, typename Terms::Part (&sums)[COUNT],
-                       typename Terms::Part& before, typename Terms::Part* parts) {
-    bool fits = true;
-    typename Terms::Part run{};
-#pragma unroll
-    for (int j = 0; j < COUNT; ++j) {
-        const T x = finite_part<MARKED>(entering[j]);
-        if constexpr (Terms::ADAPTS) fits = fits & terms.fits(x);
-        run = run + terms.term(x);
-        sums[j] = run;
-        run = run - terms.term(finite_part<MARKED>(leaving[j]));
-    }
-    before = sum_before(run, parts);
-    return fits;
-}
-
-// Replaces the results of windows that have NaN or infinities. `start` has the marks of the tile's first window, `next`
-// gets those of the next tile's; both are in shared memory. Returns whether a marked element entered.
-template <int WARPS, int COUNT, typename T>
-__device__ bool put_marks(const T* entering, const T* leaving, const Marks& start, Marks& next, double* results) {
-    __shared__ Marks parts[WARPS];
-    Marks sums[COUNT], run{}, in{};
-#pragma unroll
-    for (int j = 0; j < COUNT; ++j) {
-        const Marks mark = mark_of(entering[j]);
-        in = in + mark, run = run + mark;
-        sums[j] = run;
-        run = run - mark_of(leaving[j]);
-    }
-    Marks before = sum_before(run, parts);
-    const bool any = __syncthreads_or(in.counts != 0);
-    before = before + start + sum_of_warps_before<WARPS * 32>(parts);
-    if (threadIdx.x == WARPS * 32 - 1) next = before + run;
-#pragma unroll
-    for (int j = 0; j < COUNT; ++j) {
-        const Marks sum = before + sums[j];
-        if (sum.counts) results[j] = sum.value();
-    }
-    return any;
 }
 
 // Sums of the windows of a span; false if an integer sum overflows. A tile that does not fit into `terms` is passed to
@@ -95,13 +102,15 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
     __shared__ Part parts[WARPS];
     // Sum of a tile's first window without its last element, and of the next tile's; likewise their marks.
     __shared__ Whole windows[2];
-    __shared__ Marks marks[2];
+    __shared__ typename Terms::Mark marks[2];
     int turn = 0;
     Out* const ordered = dynamic_shared<Out>();
     Ring<T, COUNT, BLOCK> in{reinterpret_cast<T*>(ordered + TILE), ring};
     Ring<T, COUNT, BLOCK> gone{in.elements + ring + in.EXTRA, ring};
     const bool together = 2 * radius + (1 + AHEAD) * TILE + 2 * in.PER_PACK <= ring;
-    [[maybe_unused]] const bool counted = 2 * radius + 1 < i64(1) << Marks::BITS;  // Marks cannot overflow
+    // Marks cannot overflow.
+    [[maybe_unused]] const bool counted = Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS;
+    [[maybe_unused]] int made;
     const i64 last = span.count + 2 * radius;
     const int own = threadIdx.x * COUNT;
 
@@ -124,6 +133,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
 #pragma unroll 4
             for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[leaves + k]);
         };
+        made = 0;
         i64 marked = tile;  // from this output on all elements are known, or assumed, to be finite
         if constexpr (Terms::ADAPTS) {
             if (!chosen) {
@@ -138,19 +148,19 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
         }
         Whole first{};
         [[maybe_unused]] bool fit = true;
-        [[maybe_unused]] Marks first_marks{};
+        [[maybe_unused]] typename Terms::Mark first_marks{};
         for_each(2 * radius, [&](T x) {
             if constexpr (Terms::ADAPTS) {
                 fit = fit & terms.fits(finite_part<true>(x));
-                first_marks = first_marks + mark_of(x);
+                first_marks = first_marks + mark_of<typename Terms::Mark>(x);
             }
             first = first + terms.term(finite_part<Terms::ADAPTS>(x));
         });
         first = sum_of_all<BLOCK>(first);
         if (threadIdx.x == BLOCK - 1) windows[turn] = first;
         if constexpr (Terms::ADAPTS) {
-            if (!__syncthreads_and(fit & (counted | !first_marks.counts))) continue;
-            if (__syncthreads_or(first_marks.counts != 0)) {
+            if (!__syncthreads_and(fit & (counted | !first_marks.any()))) continue;
+            if (__syncthreads_or(first_marks.any())) {
                 first_marks = sum_of_all<BLOCK>(first_marks);
                 if (threadIdx.x == BLOCK - 1) marks[turn] = first_marks;
                 marked += 2 * radius;
@@ -172,6 +182,7 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
             Part sums[COUNT], before;
             const T* const entering = in.elements + in.after(enters, own);
             const T* const leaving = (together ? in.elements : gone.elements) + in.after(leaves, own);
+            [[maybe_unused]] const int here = leaves;
             enters = in.after(enters, TILE), leaves = in.after(leaves, TILE);
             bool with_marks = tile < marked;
             if constexpr (Terms::ADAPTS) {
@@ -194,16 +205,37 @@ __device__ bool slide(const Span<T, Out>& span, i64 radius, int ring, Terms term
             if (threadIdx.x == BLOCK - 1) windows[turn] = start + parts[WARPS - 1];
             start = start + before;
             const int count = span.count - tile;
+            if constexpr (Terms::LAYERED) {
+                u32 open = 0;
+                Rounding roundings[COUNT];
+                const double most = terms.most(), up = terms.cutter.up();
 #pragma unroll
-            for (int j = 0; j < COUNT; ++j) {
-                const Whole sum = start + sums[j];
-                ordered[own + j] = terms.result(sum);
-                all_hold = all_hold & (own + j >= count | terms.holds(sum));
+                for (int j = 0; j < COUNT; ++j) {
+                    Rounding rounding = Rounding::of(start + sums[j]);
+                    if (rounding.settled(most, up, ordered[own + j]) || own + j >= count) continue;
+                    roundings[j] = rounding, open |= 1u << j;
+                }
+                __shared__ Kept kept;
+                const auto from_here = [=](i64 elements, auto apply) {
+                    if (!together) return span.x.template for_each<BLOCK>(tile, elements, apply);
+#pragma unroll 4
+                    for (int k = threadIdx.x; k < int(elements); k += BLOCK) apply(in.elements[in.after(here, k)]);
+                };
+                if (__syncthreads_or(open != 0 || made > 0))
+                    made = refine<BLOCK>(roundings, open, terms, kept, made, turn ^ 1, from_here, 2 * radius,
+                                         min(count, TILE), entering, leaving, ordered + own);
+            } else {
+#pragma unroll
+                for (int j = 0; j < COUNT; ++j) {
+                    const Whole sum = start + sums[j];
+                    ordered[own + j] = terms.result(sum);
+                    all_hold = all_hold & (own + j >= count | terms.holds(sum));
+                }
             }
             if constexpr (Terms::ADAPTS)
                 if (with_marks) {
-                    auto &here = marks[turn ^ 1], &next = marks[turn];
-                    const bool any = put_marks<WARPS, COUNT>(entering, leaving, here, next, ordered + own);
+                    auto &now = marks[turn ^ 1], &next = marks[turn];
+                    const bool any = put_marks<WARPS, COUNT>(entering, leaving, now, next, ordered + own);
                     if (any) marked = tile + TILE + 2 * radius;
                 }
             store<COUNT>(span.out + tile, ordered, count);

@@ -11,7 +11,7 @@ from kernels.common import device, nvrtc
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
 from kernels.stencil.cpu import box_cpu
-from kernels.stencil.launch import MAX_STEP, SOURCE, THREADS, check, checked_blocks, empty, step_of
+from kernels.stencil.launch import SOURCE, THREADS, check, checked_blocks, empty, step_of
 from kernels.stencil.windows import OUTSIDE, box_dtype
 
 RESULTS = {"int64": "i64", "uint64": "u64", "float64": "double"}
@@ -40,19 +40,16 @@ SHAPES = {
     (True, 4): _FLOATS,
     (True, 8): (Shape(64, 7, 1, 10), Shape(128, 7, 1, 5), Shape(512, 7, 2, 1), Shape(256, 7, 1, 2)),
 }
-WIDE = Shape(THREADS, constant(SOURCE, "WIDE_ITEMS"), constant(SOURCE, "WIDE_AHEAD"), 4)  # of box_wide
-# By bytes of an element: threads per block of box_far, and 64-bit words of shared memory of each.
-FAR = {4: constant(SOURCE, "FAR_FLOAT"), 8: constant(SOURCE, "FAR_DOUBLE")}
-_DIGITS = SOURCE.with_name("digits.cuh")
-WORDS = {4: constant(_DIGITS, "FLOAT_WORDS"), 8: constant(_DIGITS, "DOUBLE_WORDS")}
-FAR_BLOCKS = 6  # per multiprocessor, at most: what they read at a time has to stay in the L1 cache
+FEW = constant(SOURCE, "FEW")  # the largest radius of box_few
 # Blocks per resident block: the more there are, the closer together in memory are concurrent reads and writes. For
 # floats and 8-byte integers; for other integers.
 WAVES, MANY_WAVES = 16, 64
-DEFERRED = 4096  # outputs that are deferred to the next kernel together, at least
+# Outputs that are deferred to the next kernel together: a radius and DEFERRED at least, LONGEST times as many at most,
+# UNITS for each multiprocessor if there are so many.
+DEFERRED, LONGEST, UNITS = 4096, 3, 16
 # Where spans are shorter than SPAN tiles, a sample of the elements tells box the range of exponents beforehand.
 SAMPLE, SPAN = 2**20, 40
-STATIC = 2048  # upper bound on the static shared memory of a kernel, in bytes
+STATIC = 3072  # upper bound on the static shared memory of a kernel, in bytes
 
 # The radius from which windows have more elements than Marks can count.
 COUNTED = 2 ** (constant(SOURCE.with_name("wide_integers.cuh"), "COUNT_BITS") - 1)
@@ -76,7 +73,9 @@ INSTANCES = (
                    for name, c_type in C_TYPES.items() for shape in _shapes(np.dtype(name))),
     *(f"box<double, {_instance(np.dtype(np.float64), shape, 'TwoGrids<double>')}>"
       for shape in _shapes(np.dtype(np.float64))),
-    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_wide", "box_far") for c_type in ("float", "double")),
+    *dict.fromkeys(f"box_layers<{C_TYPES[name]}, {', '.join(map(str, shape))}>"
+                   for name in ("float32", "float64") for shape in _shapes(np.dtype(name))),
+    *(f"{kernel}<{c_type}>" for kernel in ("box_range", "box_few") for c_type in ("float", "double")),
 )  # fmt: skip
 
 
@@ -155,8 +154,10 @@ def _slide(problem: _Problem) -> Any:
     waves = WAVES if problem.floats or size == 8 else MANY_WAVES
     step = step_of(problem.rows * problem.outputs, radius, resident, tile, waves)
     # Outputs are deferred in units: so long that few first windows have to be summed, so short that many blocks share
-    # the work.
-    unit = min(-(-(radius + DEFERRED) // tile), MAX_STEP // tile) * tile
+    # the work. Those of a span are alike, since blocks take them in turns.
+    least, share = radius + DEFERRED, problem.rows * problem.outputs // (UNITS * device.limits().multiprocessors)
+    number = -(-step // max(least, min(share, LONGEST * least)))
+    unit = -(-step // (number * tile)) * tile
     spans = -(-problem.outputs // step)
     blocks = checked_blocks(problem.rows * spans)
     units = blocks * -(-step // unit)
@@ -168,14 +169,11 @@ def _slide(problem: _Problem) -> Any:
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
     if not problem.floats or size == 2:  # nothing can be deferred
         return deferred
-    if not wide:
-        near, deferred = deferred, _zeros(1 + 2 * units, 1)
-        ring, shared = _ring(radius, WIDE, size, LARGE_RESIDENT)
-        arguments = (problem.x, problem.out, near, deferred, *problem.arguments, np.int32(unit), np.int32(ring))
-        _launch(problem.kernel("box_wide"), units, THREADS, shared, arguments)
-    threads, shared = FAR[size], 8 * FAR[size] * WORDS[size]
-    most = min(units, FAR_BLOCKS * device.limits().multiprocessors)
-    _launch(problem.kernel("box_far"), most, threads, shared, (problem.x, problem.out, deferred, *problem.arguments))
+    arguments = (problem.x, problem.out, deferred, *problem.arguments)
+    if radius <= FEW:
+        _launch(problem.kernel("box_few"), units, THREADS, 0, arguments)
+    else:
+        _launch(problem.kernel("box_layers", *shape), units, threads, shared, (*arguments, np.int32(ring)))
     return deferred
 
 

@@ -1,14 +1,13 @@
 // Sums of the elements within a radius of each element, along the rows of an array.
 //
-//   box_range  range of exponents of a sample, from which box chooses its number format for floats
-//   box        plain sums, exact, in a time that does not depend on the radius: a block sums the first window of its
-//              span, then the differences between elements that enter the window and elements that leave it
-//   box_wide   floats that box defers: exponents too far apart for its format
-//   box_far    floats that box_wide defers: exponents too far apart for two grids, summed in as many digits as it takes
-//   weighted   weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
-//   few_taps   the same for a number of taps known at compile time
+//   box_range   range of exponents of a sample, from which box chooses its number format for floats
+//   box         plain sums, exact, in a time that does not depend on the radius: a block sums the first window of its
+//               span, then the differences between elements that enter the window and elements that leave it
+//   box_few     floats that box defers, exponents too far apart for its format: short windows, a thread for each
+//   box_layers  the same for wider windows: layers of bits, as many as decide the results
+//   weighted    weights in shared memory, a few outputs per thread in registers; each product and each sum is rounded
+//   few_taps    the same for a number of taps known at compile time
 
-#include "stencil/digits.cuh"
 #include "stencil/box.cuh"
 #include "stencil/weighted.cuh"
 
@@ -24,9 +23,7 @@ constexpr int registered(int blocks) {
 }
 constexpr int NARROW_BLOCKS = TURING ? 8 : 10;  // Turing runs 1024 threads: eight blocks
 
-constexpr int WIDE_ITEMS = 7, WIDE_AHEAD = 1;    // of box_wide: as COUNT and AHEAD of box
-constexpr int FAR_FLOAT = 128, FAR_DOUBLE = 64;  // threads of a block of box_far
-template <typename T> constexpr int FAR = sizeof(T) == 8 ? FAR_DOUBLE : FAR_FLOAT;
+constexpr int FEW = 16, FEW_TILE = 8 * BLOCK;  // of box_few: the largest radius, outputs at a time
 
 // Appends outputs to those deferred to the next kernel: list[0] counts the entries, each of which has its first output,
 // counted through all rows, and its number of outputs. A call defers the unit of outputs that a tile lies in, from its
@@ -92,50 +89,40 @@ __device__ Span<T, Out> deferred_span(const u64* deferred, u64 number, const Row
     return {row, out, outputs, first / outputs, first % outputs, i64(deferred[2 + 2 * number])};
 }
 
+// Outputs that the first layer does not decide are gathered, so that all threads have some.
 template <typename T>
-__global__ void __launch_bounds__(BLOCK, 4)
-box_wide(const T* x, double* out, const u64* deferred, u64* far, i64 length, i64 outputs, i64 start, i64 radius,
-         int outside, int unit, int ring) {
+__global__ void __launch_bounds__(BLOCK, registered(6))
+box_few(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
+    __shared__ T elements[FEW_TILE + 2 * FEW];
+    __shared__ u16 open[FEW_TILE];
+    __shared__ int number;
+    const int bits = max(Layers<T>::bits_of(2 * radius + 1), 2);
     for (u64 k = blockIdx.x; k < deferred[0]; k += gridDim.x) {
         const Span<T, double> span = deferred_span(deferred, k, Row<T>{x, length, start, outside}, out, outputs);
-        const Deferred defer{far, i64(deferred[1 + 2 * k]), unit, span.count};
-        slide<BLOCK, WIDE_ITEMS, WIDE_AHEAD>(span, radius, ring, TwoGrids<T>{}, false, defer);
+        for (int tile = 0; tile < span.count; tile += FEW_TILE) {
+            const int count = min(span.count - tile, FEW_TILE);
+            double* const to = span.out + tile;
+            __syncthreads();
+            if (threadIdx.x == 0) number = 0;
+            for (int i = threadIdx.x; i < count + 2 * int(radius); i += BLOCK) elements[i] = span.x[tile + i];
+            __syncthreads();
+            for (int i = threadIdx.x; i < count; i += BLOCK)
+                if (!sum_of_few<false>(elements + i, int(radius), bits, to[i])) open[atomicAdd(&number, 1)] = u16(i);
+            __syncthreads();
+            for (int i = threadIdx.x; i < number; i += BLOCK)
+                sum_of_few<true>(elements + open[i], int(radius), bits, to[open[i]]);
+        }
     }
 }
 
-// Each thread computes consecutive outputs, with the sum of their window in digits of its own. Where windows are wide,
-// the block computes the first windows of its threads together.
-template <typename T>
-__global__ void __launch_bounds__(FAR<T>, 3)
-box_far(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside) {
-    constexpr int SIZE = FAR<T>;
-    using Sum = Digits<T, SIZE>;
-    __shared__ u64 first_window[Sum::ALL];
-    Sum sum{dynamic_shared<i64>()};
+template <typename T, int SIZE, int COUNT, int AHEAD, int BLOCKS>
+__global__ void __launch_bounds__(SIZE, registered(BLOCKS))
+box_layers(const T* x, double* out, const u64* deferred, i64 length, i64 outputs, i64 start, i64 radius, int outside,
+           int ring) {
+    const auto none = [](int tile) { return tile; };  // every element fits
     for (u64 k = blockIdx.x; k < deferred[0]; k += gridDim.x) {
         const Span<T, double> span = deferred_span(deferred, k, Row<T>{x, length, start, outside}, out, outputs);
-        const int share = (span.count + SIZE - 1) / SIZE;
-        const int first = min(int(threadIdx.x) * share, span.count), last = min(first + share, span.count);
-        sum.clear();
-        if (2 * radius <= SIZE) {
-            for (i64 i = first; i < first + 2 * radius; ++i) sum.add(span.x[i], 1);
-        } else {
-            for (int digit = threadIdx.x; digit < Sum::ALL; digit += SIZE) first_window[digit] = 0;
-            __syncthreads();
-            for (i64 i = threadIdx.x; i < 2 * radius; i += SIZE)
-                Sum::split(span.x[i], 1, [&](int digit, i64 by) { atomicAdd(first_window + digit, u64(by)); });
-            for (i64 i = first; i < last; ++i) sum.add(span.x[i + 2 * radius], 1), sum.add(span.x[i], -1);
-            for (int digit = 0; digit < Sum::ALL; ++digit) {
-                __syncthreads();
-                sum.set(digit, i64(first_window[digit] + sum_before_all<SIZE>(u64(sum[digit]))));
-            }
-            __syncthreads();
-        }
-        for (i64 i = first; i < last; ++i) {
-            sum.add(span.x[i + 2 * radius], 1);
-            span.out[i] = sum.sum(2 * radius + 1);
-            sum.add(span.x[i], -1);
-        }
+        slide<SIZE, COUNT, AHEAD>(span, radius, ring, Layers<T>{}, false, none);
     }
 }
 

@@ -29,7 +29,8 @@ __device__ bool places(const ForEach& for_each, i64 count, int& least, int& larg
 
 // Integers of up to 16 bits: the elements that enter and leave within a tile add up to less than 2^31.
 template <typename T, int SIZE = sizeof(T), bool FLOAT = Float<T>::IS> struct Terms {
-    static constexpr bool ADAPTS = false;
+    static constexpr bool ADAPTS = false, LAYERED = false;
+    using Mark = Marks;
     using Part = int;
     using Whole = u64;
     __device__ Part term(T x) const { return x; }
@@ -37,7 +38,8 @@ template <typename T, int SIZE = sizeof(T), bool FLOAT = Float<T>::IS> struct Te
     __device__ i64 result(Whole sum) const { return i64(sum); }
 };
 template <typename T> struct Terms<T, 4, false> {
-    static constexpr bool ADAPTS = false;
+    static constexpr bool ADAPTS = false, LAYERED = false;
+    using Mark = Marks;
     using Part = u64;
     using Whole = u64;
     __device__ Part term(T x) const { return u64(i64(x)); }
@@ -45,7 +47,8 @@ template <typename T> struct Terms<T, 4, false> {
     __device__ i64 result(Whole sum) const { return i64(sum); }
 };
 template <typename T> struct Terms<T, 8, false> {
-    static constexpr bool ADAPTS = false;
+    static constexpr bool ADAPTS = false, LAYERED = false;
+    using Mark = Marks;
     using Part = Long;
     using Whole = Long;
     __device__ Part term(T x) const { return {u64(x), x < T(0) ? ~0u : 0}; }
@@ -57,7 +60,8 @@ template <typename T> struct Terms<T, 8, false> {
 // float64 number so large that its spacing is the grid, counts grid units in the counter's bits. These bits are summed
 // as integers, which may wrap on the way; they contain the counter once per element, which is subtracted in the end.
 template <typename T> struct Grid {
-    static constexpr bool ADAPTS = true;
+    static constexpr bool ADAPTS = true, LAYERED = false;
+    using Mark = Marks;
     static constexpr int LEAST = 1 + Float<T>::BIAS;
     static constexpr int MOST = 50;  // bits of an element that can be counted
     u32 least, range;                // keys of the elements that fit: from least to least + range

@@ -51,11 +51,23 @@ constexpr int COUNT_BITS = 21;
 struct Marks {
     static constexpr int BITS = COUNT_BITS;
     u64 counts;
+    static __device__ Marks of(bool nan, bool negative) { return {u64(1) << (nan ? 0 : negative ? 2 * BITS : BITS)}; }
     __device__ bool has(int kind) const { return counts >> kind * BITS & ((1 << BITS) - 1); }
+    __device__ bool any() const { return counts != 0; }
     __device__ double value() const { return not_finite(has(0), has(1), has(2)); }
 };
 inline __device__ Marks operator+(Marks a, Marks b) { return {a.counts + b.counts}; }
 inline __device__ Marks operator-(Marks a, Marks b) { return {a.counts - b.counts}; }
+
+// The same for windows of any size: NaN; infinities, and above them negative infinities.
+struct Tally {
+    u64 nans, infinities;
+    static __device__ Tally of(bool nan, bool negative) { return {nan, nan ? 0 : u64(1) << (negative ? 32 : 0)}; }
+    __device__ bool any() const { return nans || infinities; }
+    __device__ double value() const { return not_finite(nans, u32(infinities), infinities >> 32); }
+};
+inline __device__ Tally operator+(Tally a, Tally b) { return {a.nans + b.nans, a.infinities + b.infinities}; }
+inline __device__ Tally operator-(Tally a, Tally b) { return {a.nans - b.nans, a.infinities - b.infinities}; }
 
 inline __device__ u64 lane_before(u64 value, int lanes) { return __shfl_up_sync(~0u, value, lanes); }
 inline __device__ Wide lane_before(Wide value, int lanes) {
@@ -75,6 +87,12 @@ inline __device__ Long lane_across(Long value, int lanes) {
     return {lane_across(value.low, lanes), __shfl_xor_sync(~0u, value.high, lanes)};
 }
 inline __device__ Marks lane_across(Marks value, int lanes) { return {lane_across(value.counts, lanes)}; }
+inline __device__ Tally lane_before(Tally value, int lanes) {
+    return {lane_before(value.nans, lanes), lane_before(value.infinities, lanes)};
+}
+inline __device__ Tally lane_across(Tally value, int lanes) {
+    return {lane_across(value.nans, lanes), lane_across(value.infinities, lanes)};
+}
 
 // Adds the sum of the lane that many places before this one, if there is one.
 #if ON_GPU  // the shuffle's predicate says whether there is one: no comparison, and the sums stay in place
@@ -106,6 +124,9 @@ inline __device__ void add_lane_before(Long& sum, int lanes) {
                  : "r"(lanes));
 }
 inline __device__ void add_lane_before(Marks& sum, int lanes) { add_lane_before(sum.counts, lanes); }
+inline __device__ void add_lane_before(Tally& sum, int lanes) {
+    add_lane_before(sum.nans, lanes), add_lane_before(sum.infinities, lanes);
+}
 #else
 template <typename S> __device__ void add_lane_before(S& sum, int lanes) {
     const S other = lane_before(sum, lanes);
@@ -161,9 +182,9 @@ template <typename T> __device__ u64 size_of(T x) {
     return Float<T>::fraction(x) | u64(Float<T>::exponent(x) != 0) << (Float<T>::BITS - 1);
 }
 
-template <typename T> __device__ Marks mark_of(T x) {
-    if (is_finite(x)) return {0};
-    return {u64(1) << (Float<T>::fraction(x) ? 0 : Float<T>::negative(x) ? 2 * Marks::BITS : Marks::BITS)};
+template <typename Mark, typename T> __device__ Mark mark_of(T x) {
+    if (is_finite(x)) return {};
+    return Mark::of(Float<T>::fraction(x), Float<T>::negative(x));
 }
 template <bool MARKED, typename T> __device__ T finite_part(T x) {
     if constexpr (MARKED) return is_finite(x) ? x : T{};

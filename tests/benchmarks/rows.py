@@ -156,14 +156,15 @@ ROWS: tuple[Row, ...] = (
                "memory gave 0.55 (instructions issued in 73 % of the cycles). For complex128 three times CuPy's rate "
                "would exceed that of a copy."),
     stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
-             "floats with exponents more than 128 bits apart, or with signs in turns near the largest number, are "
-             "added up as 32-bit digits, one window per thread (integer units 81 % busy). NaN and infinities are "
-             "counted beside the sums (float16 with one NaN in a thousand: integer units 74 %, memory 42 % busy). Of "
-             "ordinary numbers 64-bit integers are the slowest: at radius 4,096 the number of instructions was halved "
-             "from 101 M to 54 M; they are now issued in 39 % of the cycles (before: 56 %) with memory at 74 % "
-             "(before: 61 %), and what remains are barriers of a block that has shared memory to itself. Summing "
-             "floats in one float64 number, flagging only warps that have such elements, and blocks of 768 and 1,024 "
-             "threads gained nothing.",
+             "in this record floats with exponents more than 128 bits apart, or with signs in turns near the largest "
+             "number, are added up as 32-bit digits, one window per thread (integer units 81 % busy); layers of 80 "
+             "bits, which have replaced these, reach 0.17 to 0.55 on an H100. NaN and infinities are counted beside "
+             "the sums (float16 with one NaN in a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers "
+             "64-bit integers are the slowest: at radius 4,096 the number of instructions was halved from 101 M to "
+             "54 M; they are now issued in 39 % of the cycles (before: 56 %) with memory at 74 % (before: 61 %), and "
+             "what remains are barriers of a block that has shared memory to itself. Summing floats in one float64 "
+             "number, flagging only warps that have such elements, and blocks of 768 and 1,024 threads gained "
+             "nothing.",
              under="plain", radius=range(4097), in_readme=True),
     stencils("stencil, weighted, radius to 16", Need(0.93, COPY), "correlate",
              "products and sums are rounded separately, as in NumPy, so a multiply-add takes two instructions and 33 "
@@ -236,13 +237,13 @@ ROWS: tuple[Row, ...] = (
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
               "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
               "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "
-              "kernel begins before the sample is copied."),
+              "kernel begins before the sample is copied, and all counts come by one copy."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
               "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
               "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram. Since this record arguments "
-              "that were read once are not read again, and Python takes two thirds of the time. One launch for all "
-              "samples and the sample gave 0.94 to 1.03 on an H100, but its kernels needed more registers than there "
-              "are."),
+              "that were read once are not read again, all counts come by one copy, and Python takes two thirds of the "
+              "time. One launch for all samples and the sample gave 0.94 to 1.03 on an H100, but its kernels needed "
+              "more registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU")),

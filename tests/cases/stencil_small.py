@@ -88,7 +88,7 @@ def _overflow(x: NDArray[Any], cp: Any) -> None:
 def _far(dtype: str) -> NDArray[Any]:
     """All exponents, NaN and infinities, windows of zeros, and of the smallest numbers only."""
     x = adversarial("all exponents", (2, 300), dtype)
-    x[0, 40], x[0, 90], x[1, 60] = np.inf, np.nan, -np.inf
+    x[0, 40:42], x[0, 90], x[1, 60] = (np.inf, -np.inf), np.nan, -np.inf
     x[1, 200:] = np.resize([1, -1], 100) * x[1, 200]
     least = np.finfo(dtype).smallest_subnormal
     x[0, 180:260] = least * np.arange(1, 81)
@@ -134,11 +134,13 @@ def _apart_cases() -> Iterator[Case]:
         x[0, 100:110] *= factor
         x[1, 9] *= factor
         x[1, 4000] *= factor
-        check = partial(_apart, partial(_box, x, 20, (20, 20, "nearest")))
-        yield Case("stencil/gpu", "box_wide", f"{dtype}, some of 2^{np.log2(factor):.0f}", check)
+        for radius in (16, 20):
+            check = partial(_apart, partial(_box, x, radius, (radius, 20, "nearest")))
+            yield Case("stencil/gpu", _later(radius), f"{dtype}, some of 2^{np.log2(factor):.0f}, {radius}", check)
     for dtype, small, tiny in (("float32", 2.0**-45, 2.0**-140), ("float64", 2.0**-20, 2.0**-300)):
-        check = partial(_in_one_span, partial(_box, _tiny_later(dtype, small, tiny), 2, (0, 0, "zero")))
-        yield Case("stencil/gpu", "box_wide", f"{dtype}, tiny ones later", check)
+        for radius in (2, 17):
+            check = partial(_in_one_span, partial(_box, _tiny_later(dtype, small, tiny), radius, (0, 0, "zero")))
+            yield Case("stencil/gpu", _later(radius), f"{dtype}, tiny ones later, {radius}", check)
     x = RANDOM(8).integers(1, 100, (1, 6000)).astype("float64")
     x[0, 45] = 2.0**300
     yield Case(
@@ -153,6 +155,48 @@ def _apart_cases() -> Iterator[Case]:
         yield Case("stencil/gpu", "box", f"that do not fit at {at}, apart", partial(_apart, partial(_overflow, x)))
     x = np.where(np.arange(4500) < 4000, 0, numbers("float64", (1, 4500)))
     yield Case("stencil/gpu", "box_range", "zeros at first", partial(_box, x, 40, (0, 0, "zero")))
+
+
+def _later(radius: int) -> str:
+    """The kernel of what box defers."""
+    return "box_few" if radius <= box_module.FEW else "box_layers"
+
+
+def _far_cases() -> Iterator[Case]:
+    """Exponents so far apart that box defers them."""
+    for dtype in ("float16", "float32", "float64"):
+        for radius in (0, 1, 16, 20, 100, 140):
+            check = partial(_box, _far(dtype), radius, (radius, 7, "reflect"))
+            yield Case("stencil/gpu", _later(radius), f"{dtype}, {radius}", check)
+    x = RANDOM(7).choice([1, -1, 2.0**-53, -(2.0**-53), 2.0**-600, -(2.0**-600), 0], (2, 900))
+    for radius in (1, 2, 80):
+        yield Case("stencil/gpu", _later(radius), f"halfway, {radius}", partial(_box, x, radius, (radius, 0, "zero")))
+    # Sums next to the largest number, and cancelling ones with the smallest numbers left.
+    largest = np.finfo("float64").max
+    x = RANDOM(9).choice([largest, -largest, 2.0**970, -(2.0**970), 2.0**969, 2.0**900, 5e-324, -5e-324], (2, 1900))
+    for radius in (1, 16, 17, 60):
+        yield Case("stencil/gpu", _later(radius), f"largest, {radius}", partial(_box, x, radius, (0, 0, "zero")))
+    for shape, radius, where in (
+        ((1, 4000), 3, (0, 0, "zero")),
+        ((1, 4000), 30, (0, 0, "zero")),
+        ((60, 40), 3, (0, 0, "zero")),
+        ((1, 20), 20, (20, 20, "reflect")),
+        ((1, 500), 4096, (4096, 4096, "zero")),
+    ):
+        check = partial(_box, adversarial("both ends", shape), radius, where)
+        yield Case("stencil/gpu", _later(radius), f"{shape}, {radius}", check)
+        yield Case("stencil/gpu", _later(radius), f"{shape}, {radius}, one span", partial(_in_one_span, check))
+    for radius in (3, 100):
+        check = partial(_box, adversarial("both ends", (30, 300)), radius, (0, 0, "zero"))
+        yield Case("stencil/gpu", _later(radius), f"several spans, {radius}", partial(_one_multiprocessor, check))
+    # Layers that go with a span from tile to tile, more of them than are kept, and elements that do not fit into them.
+    x = adversarial("all exponents", (1, 9000))
+    x[0, 2000:3500:2], x[0, 2001:3500:2] = x[0, 2000:3500:2], -x[0, 2000:3500:2]
+    x[0, 4000:4400] = 0
+    x[0, 6000], x[0, 7500:7503] = 2.0**1000, (np.nan, np.inf, -np.inf)
+    check = partial(_in_one_span, partial(_box, x, 40, (0, 0, "zero")))
+    yield Case("stencil/gpu", "box_layers", "layers kept", check)
+    yield Case("stencil/gpu", "box_layers", "layers kept, apart", partial(_apart, check))
 
 
 def window_cases() -> Iterator[Case]:
@@ -190,32 +234,18 @@ def window_cases() -> Iterator[Case]:
     for case, radius in (("two words", 700), ("specials", 3), ("specials", 1100)):
         x = adversarial(case, (2, 3000), "float32") * np.resize(np.float32([1, 2.0**-40]), 3000)
         check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
-        yield Case("stencil/gpu", "box_wide", f"{case}, {radius}", check)
+        yield Case("stencil/gpu", _later(radius), f"{case}, {radius}", check)
     for dtype in ("float16", "float32", "float64"):
         x = numbers(dtype, (2, 3700))
         x[0, 90], x[0, 95], x[0, 300], x[0, 3000], x[1, 3699] = np.nan, np.inf, -np.inf, np.nan, np.inf
         for radius in (3, 150):
             check = partial(_in_one_span, partial(_box, x, radius, (0, 0, "zero")))
             yield Case("stencil/gpu", "box", f"{dtype}, not all finite, {radius}", check)
-    for dtype in ("float16", "float32", "float64"):
-        x = _far(dtype)
-        for radius in (20, 100, 140):
-            yield Case("stencil/gpu", "box_far", f"{dtype}, {radius}", partial(_box, x, radius, (radius, 7, "reflect")))
     for dtype in ("float32", "float64"):  # the first window of nothing else
         x = numbers(dtype, (1, 1900))
         x[0, :300] = np.nan
         yield Case("stencil/gpu", "box", f"{dtype}, NaN first", partial(_box, x, 140, (0, 0, "zero")))
-    x = RANDOM(7).choice([1, -1, 2.0**-53, -(2.0**-53), 2.0**-600, -(2.0**-600), 0], (2, 900))
-    for radius in (1, 2, 80):
-        yield Case("stencil/gpu", "box_far", f"halfway, {radius}", partial(_box, x, radius, (radius, 0, "zero")))
-    check = partial(_box, adversarial("both ends", (1, 4000)), 3, (0, 0, "zero"))
-    yield Case("stencil/gpu", "box_far", "several spans", check)
-    yield Case("stencil/gpu", "box_far", "one span", partial(_in_one_span, check))
-    check = partial(_box, adversarial("both ends", (30, 300)), 100, (0, 0, "zero"))
-    yield Case("stencil/gpu", "box_far", "several spans of wide windows", partial(_one_multiprocessor, check))
-    for shape, radius, where in (((60, 40), 3, (0, 0, "zero")), ((1, 20), 20, (20, 20, "reflect"))):
-        check = partial(_box, adversarial("both ends", shape), radius, where)
-        yield Case("stencil/gpu", "box_far", f"{shape}, {radius}", check)
+    yield from _far_cases()
     for dtype, kind, shape, radius, where in (
         ("float32", "float32", (2, 501), 14, (14, 14, "nearest")),
         ("float32", "float32", (1, 3854), 7, (0, 0, "zero")),

@@ -99,7 +99,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("reduce/last_block.cuh", "finish", "low != NONE"): "the place stays",
     ("reduce/last_block.cuh", "finish", "high != NONE"): "the place stays",
     ("reduce/last_block.cuh", "finish", "warp >= WARPS / 2 (2)"): "what earlier warps look up they do not write",
-    ("stencil/box.cuh", "put_marks", "in - mark"): "it only matters whether there are any",
+    ("stencil/tile.cuh", "put_marks", "in - mark"): "it only matters whether there are any",
     ("stencil/box.cuh", "slide", "span.count - tile > at"): "one more tile, without outputs",
     ("select/compact.cuh", "compact", "half the width: total += (rows & 0xffff) + (rows >> 16)"):
         "a warp keeps 2^12 samples at most",
@@ -111,6 +111,11 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("stencil/cpu.cpp", "least", "a <= b ? a : b (2)"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "largest_of", "size >= most ? size : most"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "sum_rows", "length"): "one more block, without sums",
+    ("stencil/layers.cuh", "cut", "host_other_fma(x, scale, coarse) - coarse"): "a product by a power of two is exact",
+    ("stencil/layers.cuh", "of", "size < limit ? host_other_fma(bound - fma(size, down, boun"):
+        "a product by a power of two is exact",
+    ("stencil/layers.cuh", "of", "bound - host_other_fma(size, down, bound)"): "a product by a power of two is exact",
+    ("stencil/gpu.cu", "box_few", "span.count"): "one more tile, without outputs",
     ("stencil/gpu.cu", "weighted", "next_tile < span.count"): "one more tile, without outputs",
     ("stencil/gpu.cu", "few_taps", "tile + TILE < span.count"): "one more tile, without outputs",
     ("stencil/terms.cuh", "places", "__syncthreads() (2)"): "the next call is behind other barriers",
@@ -233,16 +238,14 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "one exponent more, at which no power over- or underflows either",
     ("stencil/cpu.cpp", "block", "upper - bits"): "a cut takes one bit less",
     ("stencil/cpu.cpp", "sum_rows", "2 * (width + 1)"): "longer blocks",
-    ("stencil/digits.cuh", "below", "here > 0"): "all digits are added up instead",
-    ("stencil/digits.cuh", "below", "here >= 64"): "all digits are added up instead",
-    ("stencil/digits.cuh", "below", "some[k] : here > 0 ? some[k] | ((u64(1) << here) - 1) : 0"):
-        "all digits are added up instead",
-    ("stencil/digits.cuh", "sum", "(rest <= 2 * most || rest >= (i64(1) << 40) - 2 * most)"): "as exact",
-    ("stencil/digits.cuh", "sum", "next >= 0 (2)"): "all digits are as exact as the highest",
+    ("stencil/box.cuh", "refine", "int(threadIdx.x) * COUNT + j < count"): "layers are made anew",
+    ("stencil/box.cuh", "refine", "threadIdx.x % 32 == 0"): "every lane has the same to say",
+    ("stencil/box.cuh", "constexpr", "ordered[own + j]) || own + j > count"): "an output that is not stored",
+    ("stencil/box.cuh", "constexpr", "min(count, TILE)"): "layers of elements that no output has",
     ("stencil/gpu.cu", "box_range", "!true || !size_of(element)"):
         "as if there were large numbers: a coarser grid, or the slower way",
     ("stencil/gpu.cu", "box_range", "threadIdx.x % 32 == 0"): "every lane has the same to say",
-    ("stencil/gpu.cu", "box_far", "2 * radius <= SIZE"): "another way to the same digits",
+    ("stencil/gpu.cu", "box_range", "thread / 32 * (32 + 1) * stride + thread % 32"): "another sample",
     ("stencil/terms.cuh", "places", "size_of(x) && true"):
         "as if there were large numbers: a coarser grid, or the slower way",
     ("stencil/terms.cuh", "places", "threadIdx.x % 32 == 0"): "every lane has the same to say",
@@ -263,11 +266,9 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_small_k", "__syncthreads()"): "what tensor cores read is not watched on a host",
     ("matmul/small_k.cu", "multiply_small_k", "without __syncthreads()"):
         "what tensor cores read is not watched on a host",
-    ("stencil/box.cuh", "slide", "2 * radius + 1 < i64(1) << Marks::BITS"):
+    ("stencil/box.cuh", "slide", "Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS"):
         "takes a radius of 2^20: kernels/stencil/test_gpu.py",
     ("stencil/box.cuh", "slide", "__syncthreads() (4)"): "a host copies at once, and waits for nothing",
-    ("stencil/gpu.cu", "box_far", "__syncthreads() (3)"):
-        "a host reads the last digit before another barrier, a GPU perhaps behind it",
 })  # fmt: skip
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {

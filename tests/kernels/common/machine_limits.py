@@ -28,6 +28,7 @@ SELDOM = {
     ("matmul/small", "multiply_small"): 32,
     ("matmul/small_k", "multiply_small_k"): 32,
     ("reduce/gpu", "moments"): 24,
+    ("stencil/gpu", "box_layers"): 640,
 }
 ON_HOPPER = {"matmul/small_k"}  # only
 
@@ -69,17 +70,15 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return 256, 1 if not kernel.startswith("finish") else 2 if (kernel, count) == ("finish_integers", "21") else 3
     if stem == "stencil/gpu":
         c_type, *others = rest.rstrip(">").split(", ")
-        if kernel == "box":
-            blocks = int(others[4])
+        if kernel in ("box", "box_few", "box_layers"):
+            threads, _, _, blocks = map(int, (128, 0, 0, 6) if kernel == "box_few" else others[kernel == "box" :][:4])
             fewer = {"sm_90a": blocks, "sm_120": blocks // 2}.get(architecture, min(16, blocks - 1))
-            return int(others[1]), max(1, fewer)
-        if kernel == "box_far":
-            return 64 if c_type == "double" else 128, 3
+            return threads, max(1, fewer)
         of_weighted = {("float", "float"): 8 if architecture == "sm_75" else 10, ("double", "double"): 7}.get(
             (c_type, *others), 5
         )
         of_few = 7 if c_type == "double" else 8 if architecture == "sm_75" else 10
-        return 128, {"box_wide": 4, "box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
+        return 128, {"box_range": 1, "weighted": of_weighted, "few_taps": of_few}[kernel]
     if stem == "select/gpu":  # a block takes 33 KiB of shared memory
         fewer = architecture in ("sm_100", "sm_120") and rest.rstrip(">") in ("i8", "u8", "i16", "u16", "float16")
         return 256, min(2 if fewer else 4, SHARED[architecture] // 34)

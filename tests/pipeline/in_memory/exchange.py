@@ -104,6 +104,7 @@ def extend(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return shared(values) if foreign else asarray(values, dtype)
 
     for name, value in (
+        ("data", property(lambda array: SimpleNamespace(ptr=int(array.host.ctypes.data), mem=array.memory))),
         ("device", property(lambda array: SimpleNamespace(id=0))),
         ("__cuda_array_interface__", property(interface)),
         ("__dlpack__", lambda array, **_: array.host.__dlpack__()),
@@ -115,5 +116,6 @@ def extend(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = cupy.get_default_memory_pool()
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0, **vars(pool))
     cupy.cuda.Event, cupy.cuda.Stream, cupy.cuda.alloc_pinned_memory = Event, Stream, PinnedMemory
+    cupy.cuda.get_current_stream = lambda: SimpleNamespace(ptr=0, synchronize=lambda: None)
     cupy.cuda.runtime.memcpyDeviceToHost, cupy.cuda.runtime.memcpyAsync = 2, copy
     cupy.cuda.Device = lambda index: nullcontext()

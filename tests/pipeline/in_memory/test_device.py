@@ -225,6 +225,22 @@ def test_large_parts_are_checked_while_the_gpu_computes(cp: Any, monkeypatch: py
     assert pipeline.run("reduce", cp.asarray(INTEGERS), op="max").values == {"max": INTEGERS.max()}
 
 
+@pytest.mark.parametrize(("pool_bytes", "copies"), [(2**20, 2), (0, 3)])
+def test_results_of_a_pool_are_copied_together(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, pool_bytes: int, copies: int
+) -> None:
+    """The run that is checked, and the counts of all samples and of that run, which lie one after another."""
+    monkeypatch.setattr(memory, "POOL_BYTES", pool_bytes)
+    memory.release_pool()
+    asked: list[int] = []
+    copy = cp.cuda.runtime.memcpyAsync
+    monkeypatch.setattr(cp.cuda.runtime, "memcpyAsync", lambda *how: (asked.append(how[2]), copy(*how)))
+    result = pipeline.run("histogram", cp.asarray(INTEGERS), bins=64, range=(0, 1024))
+    np.testing.assert_array_equal(result.counts, np.histogram(INTEGERS, 64, (0, 1024))[0])
+    assert len(asked) == copies
+    memory.release_pool()
+
+
 @pytest.mark.hardware
 def test_the_callers_stream(cp: Any) -> None:
     """The array's contents are still being computed on another stream, which does not wait for the default one."""
