@@ -1,0 +1,181 @@
+// Order statistics of samples that lie on a device, for bracket.py, which says how they are found.
+//
+//   quantile_sample    draws one sample of each of as many strata as there are threads
+//   quantile_pick      one step of a search among what was drawn or gathered: 8 bits of the keys of given ranks
+//   quantile_bracket   counts samples at the ends of ranges, and gathers those inside
+
+#include "common/count_if.cuh"
+#include "common/stream.cuh"
+#include "quantile/keys.cuh"
+
+constexpr int DIGIT = 8, BINS = 1 << DIGIT;  // of a step
+constexpr int TARGETS = 16;                  // ranks that are looked for, at most
+
+// Every bit of the result depends on every bit of x: MurmurHash3 by A. Appleby, its last step.
+inline __device__ u32 mixed(u32 x) {
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return x ^ x >> 16;
+}
+
+// A block fills its part of `drawn`, THREADS long. The place in a stratum is pseudo-random, so that no period is met.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u64* nan) {
+    const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
+    const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
+    const T x = samples[first + (mixed(u32(i)) * size >> 32)];
+    drawn[i] = x;
+    const u32 others = u32(__syncthreads_count(x != x));
+    if (threadIdx.x > 0) return;
+    held[blockIdx.x] = THREADS;
+    if (others) atomicAdd(nan, u64(others));
+}
+
+// Called by all threads; true in the last block, when what all others stored is visible.
+inline __device__ bool is_last(u64* arrived) {
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(arrived, u64(1)) == gridDim.x - 1;
+        if (last) atomicExch(arrived, u64(0));
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
+// Each block has `room` samples, of which it uses the first ones, `held` of them.
+// `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key, its rank among the
+// samples that have these, and their number. A step appends the 8 bits of keys from `shift` on. `counters` are zeros.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, u64* state, u32* counters) {
+    using K = typename Key<T>::type;
+    __shared__ u32 tally[TARGETS * BINS];
+    __shared__ K upper[TARGETS];
+    __shared__ u64 ranks[TARGETS];
+    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) tally[i] = 0;
+    if (threadIdx.x < targets) {
+        upper[threadIdx.x] = K(state[1 + threadIdx.x]);
+        ranks[threadIdx.x] = state[1 + targets + threadIdx.x];
+    }
+    __syncthreads();
+    // Targets with the same upper bits share the counters of the first of them.
+    const auto first_alike = [&](u32 target) { return target == 0 || upper[target - 1] != upper[target]; };
+    const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
+    const u32 number = min(held[blockIdx.x], room);
+    for (u32 i = threadIdx.x; i < number; i += THREADS) {
+        const K key = Key<T>::of(mine[i]) >> shift;
+        for (u32 target = 0; target < targets; ++target) {
+            if (key >> DIGIT == upper[target] && first_alike(target)) {
+                atomicAdd(tally + target * BINS + u32(key % BINS), 1u);
+            }
+        }
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
+        if (tally[i]) atomicAdd(counters + i, tally[i]);
+    }
+    if (!is_last(state)) return;
+    constexpr u32 EACH = BINS / 32;  // counters of a lane; a warp has a target
+    const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (target < targets) {
+        u32 shared = target;
+        while (!first_alike(shared)) --shared;
+        const u32* const bins = counters + shared * BINS + lane * EACH;
+        u32 own = 0;
+        for (u32 i = 0; i < EACH; ++i) own += __ldcg(bins + i);
+        u32 upto = own;
+        for (u32 apart = 1; apart < 32; apart *= 2) {
+            const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
+            if (lane >= apart) upto += before;
+        }
+        const u64 wanted = ranks[target];
+        u64 below = upto - own;
+        if (wanted >= below && wanted < upto) {  // in one lane
+            u32 place = 0;
+            while (wanted >= below + __ldcg(bins + place)) below += __ldcg(bins + place++);
+            state[1 + target] = u64(upper[target]) << DIGIT | (lane * EACH + place);
+            state[1 + targets + target] = wanted - below;
+            state[1 + 2 * targets + target] = __ldcg(bins + place);
+        }
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) counters[i] = 0;
+}
+
+// The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in
+// registers: samples not less than each a, and greater than each b, and numbers. A block gathers up to `room` samples behind
+// those that it has; `held`: how many, or more than there is room for.
+template <typename T, int GATHERED, int COUNTED>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, T a0, T b0, T a1, T b1, T a2, T b2,
+                 T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7) {
+    constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 1, PER_PACK = 16 / sizeof(T);
+    static_assert(RANGES <= 8, "as many as there are arguments");
+    __shared__ u32 of_block[COUNTERS], place;
+    const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7};
+    u32 counts[COUNTERS] = {};
+    const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
+    T* const mine = gathered + u64(blockIdx.x) * room;
+    const auto inside = [&](T x) {
+        bool any = false;
+#pragma unroll
+        for (int j = 0; j < RANGES; ++j) {
+            const bool reached = x >= ends[2 * j], passed = x > ends[2 * j + 1];
+            add_if(counts[2 * j], reached, one);
+            add_if(counts[2 * j + 1], passed, one);
+            if (j < GATHERED) any ^= reached ^ passed;
+        }
+        add_if(counts[2 * RANGES], x == x, one);
+        return any;
+    };
+    bool full = false;  // for this thread: held says more than there is room for
+    const auto prepare = [&] {
+        if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
+        if (threadIdx.x == 0) place = held[blockIdx.x];
+        __syncthreads();
+    };
+    union Pack {
+        uint4 words;
+        T item[PER_PACK];
+    };
+    const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
+    const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), packs = (n - head) / PER_PACK;
+    const auto* const from = reinterpret_cast<const uint4*>(samples + head);
+    // One branch for a pack, which is seldom taken.
+    scan_samples<LOADS, AHEAD, true>(from, packs, Share{blockIdx.x, gridDim.x}, prepare, [&](uint4 words) {
+        const Pack pack{words};
+        u32 kept = 0;
+#pragma unroll
+        for (int i = 0; i < PER_PACK; ++i) kept |= inside(pack.item[i]) ? 1u << i : 0u;
+        if (!kept || full) return;
+        const u32 number = u32(__popc(kept)), first = atomicAdd(&place, number);
+        full = first + number > room;
+        if (full) return;
+        T* to = mine + first;
+#pragma unroll
+        for (int i = 0; i < PER_PACK; ++i) {
+            if (kept >> i & 1) *to++ = pack.item[i];
+        }
+    });
+    const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x, tail = head + packs * PER_PACK;
+    const auto count_one = [&](T x) {
+        if (!inside(x)) return;
+        const u32 to = atomicAdd(&place, 1u);
+        if (to < room) mine[to] = x;
+    };
+    if (thread < head) count_one(samples[thread]);
+    if (thread < n - tail) count_one(samples[tail + thread]);
+#pragma unroll
+    for (int j = 0; j < COUNTERS; ++j) {
+#pragma unroll
+        for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
+        if (threadIdx.x % 32 == 0) atomicAdd(of_block + j, counts[j]);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) held[blockIdx.x] = place;
+    if (threadIdx.x < COUNTERS && of_block[threadIdx.x]) atomicAdd(sums + threadIdx.x, u64(of_block[threadIdx.x]));
+}
