@@ -46,12 +46,25 @@ inline __device__ bool is_last(u64* arrived) {
     return last;
 }
 
+// The rank, among samples that were gathered in `ranges`, of one among all numbers; none of them has it if it lies outside.
+inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numbers) {
+    u64 before = 0;
+    for (u32 j = 0; j < ranges; ++j) {
+        const u64 below = numbers - sums[2 * j], inside = sums[2 * j] - sums[2 * j + 1];
+        if (rank >= below && rank < below + inside) return before + rank - below;
+        before += inside;
+    }
+    return ~u64(0);
+}
+
 // Each block has `room` samples, of which it uses the first ones, `held` of them.
-// `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key, its rank among the
-// samples that have these, and their number. A step appends the 8 bits of keys from `shift` on. `counters` are zeros.
+// `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key less `least`, its
+// rank among the samples that have these, and their number. A step appends the 8 bits from `shift` on. `counters` are zeros.
+// Where the first step finds `ranges` of a read, with its `sums` up to `all`, ranks are those among all numbers.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, u64* state, u32* counters) {
+quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, typename Key<T>::type least,
+              u64* state, u32* counters, const u64* sums, u32 ranges, u32 all) {
     using K = typename Key<T>::type;
     __shared__ u32 tally[TARGETS * BINS];
     __shared__ K upper[TARGETS];
@@ -59,7 +72,8 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
     for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) tally[i] = 0;
     if (threadIdx.x < targets) {
         upper[threadIdx.x] = K(state[1 + threadIdx.x]);
-        ranks[threadIdx.x] = state[1 + targets + threadIdx.x];
+        const u64 rank = state[1 + targets + threadIdx.x];
+        ranks[threadIdx.x] = ranges ? rank_among(rank, sums, ranges, sums[all]) : rank;
     }
     __syncthreads();
     // Targets with the same upper bits share the counters of the first of them.
@@ -67,7 +81,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     const u32 number = min(held[blockIdx.x], room);
     for (u32 i = threadIdx.x; i < number; i += THREADS) {
-        const K key = Key<T>::of(mine[i]) >> shift;
+        const K key = K(Key<T>::of(mine[i]) - least) >> shift;
         for (u32 target = 0; target < targets; ++target) {
             if (key >> DIGIT == upper[target] && first_alike(target)) {
                 atomicAdd(tally + target * BINS + u32(key % BINS), 1u);
@@ -79,31 +93,31 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
         if (tally[i]) atomicAdd(counters + i, tally[i]);
     }
     if (!is_last(state)) return;
-    constexpr u32 EACH = BINS / 32;  // counters of a lane; a warp has a target
-    const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (target < targets) {
-        u32 shared = target;
-        while (!first_alike(shared)) --shared;
-        const u32* const bins = counters + shared * BINS + lane * EACH;
-        u32 own = 0;
-        for (u32 i = 0; i < EACH; ++i) own += __ldcg(bins + i);
-        u32 upto = own;
-        for (u32 apart = 1; apart < 32; apart *= 2) {
-            const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
-            if (lane >= apart) upto += before;
-        }
-        const u64 wanted = ranks[target];
-        u64 below = upto - own;
-        if (wanted >= below && wanted < upto) {  // in one lane
-            u32 place = 0;
-            while (wanted >= below + __ldcg(bins + place)) below += __ldcg(bins + place++);
-            state[1 + target] = u64(upper[target]) << DIGIT | (lane * EACH + place);
-            state[1 + targets + target] = wanted - below;
-            state[1 + 2 * targets + target] = __ldcg(bins + place);
-        }
+    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
+        tally[i] = __ldcg(counters + i);
+        counters[i] = 0;
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) counters[i] = 0;
+    constexpr u32 EACH = BINS / 32;  // counters of a lane; a warp has a target
+    const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (target >= targets) return;
+    u32 shared = target;
+    while (!first_alike(shared)) --shared;
+    const u32* const bins = tally + shared * BINS + lane * EACH;
+    u32 own = 0;
+    for (u32 i = 0; i < EACH; ++i) own += bins[i];
+    u32 upto = own;
+    for (u32 apart = 1; apart < 32; apart *= 2) {
+        const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
+        if (lane >= apart) upto += before;
+    }
+    u64 below = upto - own;
+    if (ranks[target] < below || ranks[target] >= upto) return;  // it is in the counters of another lane
+    u32 place = 0;
+    while (ranks[target] >= below + bins[place]) below += bins[place++];
+    state[1 + target] = u64(upper[target]) << DIGIT | (lane * EACH + place);
+    state[1 + targets + target] = ranks[target] - below;
+    state[1 + 2 * targets + target] = bins[place];
 }
 
 // The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in
@@ -114,6 +128,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, T a0, T b0, T a1, T b1, T a2, T b2,
                  T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7) {
     constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 1, PER_PACK = 16 / sizeof(T);
+    constexpr Next NEXT = RANGES > 5 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
     static_assert(RANGES <= 8, "as many as there are arguments");
     __shared__ u32 of_block[COUNTERS], place;
     const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7};
@@ -146,7 +161,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), packs = (n - head) / PER_PACK;
     const auto* const from = reinterpret_cast<const uint4*>(samples + head);
     // One branch for a pack, which is seldom taken.
-    scan_samples<LOADS, AHEAD, true>(from, packs, Share{blockIdx.x, gridDim.x}, prepare, [&](uint4 words) {
+    scan_samples<LOADS, NEXT, true>(from, packs, Share{blockIdx.x, gridDim.x}, prepare, [&](uint4 words) {
         const Pack pack{words};
         u32 kept = 0;
 #pragma unroll

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -116,6 +117,7 @@ def ranges_of(dtype: np.dtype[Any], windows: Sequence[Window], picked: Picked, n
     return Ranges(gathered, [Range(key, key) for key in sorted(heavy)], kept / numbers)
 
 
+@cache
 def greatest_key(dtype: np.dtype[Any]) -> int:
     """Of a number."""
     return int(to_keys(np.array([np.inf if dtype.kind == "f" else np.iinfo(dtype).max]).astype(dtype))[0])
