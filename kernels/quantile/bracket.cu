@@ -11,11 +11,10 @@
 constexpr int DIGIT = 8, BINS = 1 << DIGIT;  // of a step
 constexpr int TARGETS = 16;                  // ranks that are looked for, at most
 
-// Every bit of the result depends on every bit of x: MurmurHash3 by A. Appleby, its last step.
+// The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
 inline __device__ u32 mixed(u32 x) {
-    x = (x ^ x >> 16) * 0x85ebca6bu;
-    x = (x ^ x >> 13) * 0xc2b2ae35u;
-    return x ^ x >> 16;
+    x *= 0x85ebca6bu;
+    return (x ^ x >> 13) * 0xc2b2ae35u;
 }
 
 // A block fills its part of `drawn`, THREADS long. The place in a stratum is pseudo-random, so that no period is met.
@@ -46,18 +45,18 @@ inline __device__ bool is_last(u64* arrived) {
     return last;
 }
 
-// The rank, among samples that were gathered in `ranges`, of one among all numbers; none of them has it if it lies outside.
+// The rank, among samples that were gathered in `ranges`, of one among all numbers; of one outside it says nothing.
 inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numbers) {
     u64 before = 0;
     for (u32 j = 0; j < ranges; ++j) {
         const u64 below = numbers - sums[2 * j], inside = sums[2 * j] - sums[2 * j + 1];
-        if (rank >= below && rank < below + inside) return before + rank - below;
+        if (rank < below + inside) return before + rank - below;
         before += inside;
     }
-    return ~u64(0);
+    return before;
 }
 
-// Each block has `room` samples, of which it uses the first ones, `held` of them.
+// Each block has room for `room` samples, and `held` of them; none that count if it says more.
 // `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key less `least`, its
 // rank among the samples that have these, and their number. A step appends the 8 bits from `shift` on. `counters` are zeros.
 // Where the first step finds `ranges` of a read, with its `sums` up to `all`, ranks are those among all numbers.
@@ -79,7 +78,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
     // Targets with the same upper bits share the counters of the first of them.
     const auto first_alike = [&](u32 target) { return target == 0 || upper[target - 1] != upper[target]; };
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
-    const u32 number = min(held[blockIdx.x], room);
+    const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
     for (u32 i = threadIdx.x; i < number; i += THREADS) {
         const K key = K(Key<T>::of(mine[i]) - least) >> shift;
         for (u32 target = 0; target < targets; ++target) {
@@ -111,7 +110,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
         const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
         if (lane >= apart) upto += before;
     }
-    u64 below = upto - own;
+    u32 below = upto - own;
     if (ranks[target] < below || ranks[target] >= upto) return;  // it is in the counters of another lane
     u32 place = 0;
     while (ranks[target] >= below + bins[place]) below += bins[place++];

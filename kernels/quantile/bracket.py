@@ -38,7 +38,7 @@ RANKS = 64  # that are looked for, at most
 MOST_RANGES = 8
 BLOCKS_PER_SM = 2  # at most, of a kernel
 # Ranges that are gathered, and that are only counted, of the instances of the kernel.
-SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (3, 3), (5, 0), (1, 7), (5, 3), (8, 0))
+SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (1, 7), (3, 5), (5, 3), (8, 0))
 
 INSTANCES = (
     *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE for kernel in ("quantile_sample", "quantile_pick")),

@@ -20,15 +20,15 @@ from tests.cases.case import RANDOM, Case, same
 from tests.cases.quantile_small import samples_of
 
 DRAWN = 2048
+TOP = 2**16
 
 
 def strata(samples: int, drawn: int) -> NDArray[np.int64]:
-    """The place of the sample that is drawn of each stratum; MurmurHash3 mixes the number of the stratum."""
+    """The place of the sample that is drawn of each stratum; its number decides, as in MurmurHash3."""
     places = []
     for number in range(drawn):
-        mixed = number
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-            mixed = (mixed ^ mixed >> shift) * factor % 2**32
+        mixed = number * 0x85EBCA6B % 2**32
+        mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 % 2**32
         first, end = number * samples // drawn, (number + 1) * samples // drawn
         places.append(first + (mixed * (end - first) >> 32))
     return np.array(places)
@@ -57,8 +57,10 @@ def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> Non
     random = RANDOM(number)
     items = samples_of(dtype, room * len(held), number)
     items[::5] = random.permutation(items)[: len(items[::5])]
+    items[3 * TOP // 4 :] = 2
     keys = _among(items, held, room)
-    ranks = np.unique([0, len(keys) - 1, *random.integers(0, len(keys), TARGETS)])[:number].tolist()
+    every = np.unique([0, len(keys) - 1, *random.integers(0, len(keys), 4 * TARGETS)])
+    ranks = every[np.linspace(0, len(every) - 1, min(number, len(every))).astype(int)].tolist()
     state = cp.asarray(np.array(bracket._Search.words(ranks), np.uint64))
     search = bracket._Search(np.dtype(dtype), ranks, state)
     kept = bracket._Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
@@ -140,6 +142,7 @@ def bracket_cases() -> Iterator[Case]:
     for dtype, held, room, targets in (
         ("int32", [1024], 1024, 1), ("float32", [1300, 7, 1025, 0], 1300, 5), ("uint64", [40, 39], 40, TARGETS),
         ("float64", [2100, 1], 2100, 4), ("int64", [5, 0, 3], 9, 3), ("uint32", [300], 300, 2),
+        ("int32", [TOP, 2 * TOP], 2 * TOP, 6),
     ):  # fmt: skip
         check = partial(_search, dtype, held, room, targets)
         yield Case("quantile/bracket", "quantile_pick", f"{dtype}, {held} of {room}, {targets} ranks", check)
@@ -149,6 +152,9 @@ def bracket_cases() -> Iterator[Case]:
             check = partial(_read, dtype, size, gathered, counted)
             what = f"{dtype}, {size}, {gathered} gathered, {counted} counted"
             yield Case("quantile/bracket", "quantile_bracket", what, check)
+    for size in (2, 6):
+        check = partial(_read, "float32", size, 1, 0)
+        yield Case("quantile/bracket", "quantile_bracket", f"float32, {size} from 1", check)
     check = partial(_read, "float32", 140_000, 1, 0, blocks=1, launches=3)
     yield Case("quantile/bracket", "quantile_bracket", "float32, one block, three launches", check)
     for dtype in ("float32", "int64"):
