@@ -49,7 +49,7 @@ inline __device__ bool is_last(u64* arrived) {
 inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numbers) {
     u64 before = 0;
     for (u32 j = 0; j < ranges; ++j) {
-        const u64 below = numbers - sums[2 * j], inside = sums[2 * j] - sums[2 * j + 1];
+        const u64 below = numbers - sums[2 * j], inside = sums[2 * j + 1];
         if (rank < below + inside) return before + rank - below;
         before += inside;
     }
@@ -120,7 +120,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
 }
 
 // The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in
-// registers: samples not less than each a, and greater than each b, and numbers. A block gathers up to `room` samples behind
+// registers: samples not less than each a, those in each range, and numbers. A block gathers up to `room` samples behind
 // those that it has; `held`: how many, or more than there is room for.
 template <typename T, int GATHERED, int COUNTED>
 __global__ void __launch_bounds__(THREADS, 1)
@@ -134,17 +134,15 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     u32 counts[COUNTERS] = {};
     const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
     T* const mine = gathered + u64(blockIdx.x) * room;
-    const auto inside = [&](T x) {
-        bool any = false;
+    const auto count = [&](T x, u32& kept, u32 bit) {
 #pragma unroll
         for (int j = 0; j < RANGES; ++j) {
-            const bool reached = x >= ends[2 * j], passed = x > ends[2 * j + 1];
+            const bool reached = x >= ends[2 * j], inside = reached && x <= ends[2 * j + 1];
             add_if(counts[2 * j], reached, one);
-            add_if(counts[2 * j + 1], passed, one);
-            if (j < GATHERED) any ^= reached ^ passed;
+            add_if(counts[2 * j + 1], inside, one);
+            if (j < GATHERED && inside) kept |= bit;
         }
         add_if(counts[2 * RANGES], x == x, one);
-        return any;
     };
     bool full = false;  // for this thread: held says more than there is room for
     const auto prepare = [&] {
@@ -164,7 +162,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
         const Pack pack{words};
         u32 kept = 0;
 #pragma unroll
-        for (int i = 0; i < PER_PACK; ++i) kept |= inside(pack.item[i]) ? 1u << i : 0u;
+        for (int i = 0; i < PER_PACK; ++i) count(pack.item[i], kept, 1u << i);
         if (!kept || full) return;
         const u32 number = u32(__popc(kept)), first = atomicAdd(&place, number);
         full = first + number > room;
@@ -177,7 +175,9 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     });
     const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x, tail = head + packs * PER_PACK;
     const auto count_one = [&](T x) {
-        if (!inside(x)) return;
+        u32 kept = 0;
+        count(x, kept, 1);
+        if (!kept) return;
         const u32 to = atomicAdd(&place, 1u);
         if (to < room) mine[to] = x;
     };

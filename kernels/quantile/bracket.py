@@ -238,7 +238,7 @@ class _Read:
         held, numbers = held.view(np.uint32)[: self._kept.held.size], int(counts[self._all])
         found = Found(self._samples.size, self._samples.size - numbers, {})
         below = [numbers - int(counts[2 * slot]) for slot in self._slots]
-        inside = [int(counts[2 * slot]) - int(counts[2 * slot + 1]) for slot in self._slots]
+        inside = [int(counts[2 * slot + 1]) for slot in self._slots]
         whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
         known = dict(zip(self._search.ranks, self._search.picked(state).keys, strict=True))
         among: dict[int, int] = {}  # ranks among what was kept, of those that were not searched for

@@ -83,11 +83,11 @@ def ranges_in(samples: NDArray[Any], gathered: int, counted: int) -> Ranges:
 
 
 def _expected(samples: NDArray[Any], ranges: Ranges) -> tuple[list[list[int]], NDArray[Any]]:
-    """Numbers in and above each range, in it and above, and the keys of what is gathered, ascending."""
+    """Numbers in and above each range, and in it; the keys of what is gathered, ascending."""
     keys = to_keys(samples[samples == samples])
     every = (*ranges.gathered, *ranges.counted)
     inside = [keys[(keys >= first) & (keys <= last)] for first, last in ranges.gathered]
-    counts = [[int((keys >= first).sum()), int((keys > last).sum())] for first, last in every]
+    counts = [[int((keys >= first).sum()), int(((keys >= first) & (keys <= last)).sum())] for first, last in every]
     return counts, np.sort(np.concatenate(inside or [keys[:0]]))
 
 
@@ -129,9 +129,9 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
     words, room = read._words.get().tolist(), read._kept.room
     assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts
     assert max(read._kept.held.get()) > room
-    below, above = numbers - counts[1][0], numbers - counts[1][1]
+    below, inside = numbers - counts[1][0], counts[1][1]
     ((key, _),) = ranges.counted
-    assert found.keys == {rank: key for rank in range(0, numbers, 97) if below <= rank < above}
+    assert found.keys == {rank: key for rank in range(0, numbers, 97) if below <= rank < below + inside}
 
 
 def bracket_cases() -> Iterator[Case]:
