@@ -1,7 +1,7 @@
 // Order statistics of samples that lie on a device, for bracket.py, which says how they are found.
 //
-//   quantile_sample    draws one sample of each of as many strata as there are threads
-//   quantile_pick      one step of a search among what was drawn or gathered: 8 bits of the keys of given ranks
+//   quantile_sample    draws one sample of each of as many strata as there are threads; the last block looks up some of them
+//   quantile_pick      one step of a search among what was gathered: 8 bits of the keys of given ranks
 //   quantile_bracket   counts samples at the ends of ranges, and gathers those inside
 
 #include "common/count_if.cuh"
@@ -10,26 +10,6 @@
 
 constexpr int DIGIT = 8, BINS = 1 << DIGIT;  // of a step
 constexpr int TARGETS = 16;                  // ranks that are looked for, at most
-
-// The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
-inline __device__ u32 mixed(u32 x) {
-    x *= 0x85ebca6bu;
-    return (x ^ x >> 13) * 0xc2b2ae35u;
-}
-
-// A block fills its part of `drawn`, THREADS long. The place in a stratum is pseudo-random, so that no period is met.
-template <typename T>
-__global__ void __launch_bounds__(THREADS, 1)
-quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u64* nan) {
-    const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
-    const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
-    const T x = samples[first + (mixed(u32(i)) * size >> 32)];
-    drawn[i] = x;
-    const u32 others = u32(__syncthreads_count(x != x));
-    if (threadIdx.x > 0) return;
-    held[blockIdx.x] = THREADS;
-    if (others) atomicAdd(nan, u64(others));
-}
 
 // Called by all threads; true in the last block, when what all others stored is visible.
 inline __device__ bool is_last(u64* arrived) {
@@ -43,6 +23,103 @@ inline __device__ bool is_last(u64* arrived) {
     }
     __syncthreads();
     return last;
+}
+
+// A search of one block for ranks, in ascending order, by 8 bits of keys after 8 bits. All functions are called by all threads.
+template <typename K>
+struct Descent {
+    u32 targets;
+    u32* tally;           // BINS of each target; those with the same upper bits share the counters of the first of them
+    K* upper;             // bits of the keys that are known
+    u64 *ranks, *equal;   // ranks among the samples that have these, and their number
+
+    __device__ bool first_alike(u32 target) const { return target == 0 || upper[target - 1] != upper[target]; }
+    __device__ void clear() const {
+        for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) tally[i] = 0;
+        __syncthreads();
+    }
+    // Counts keys, of which all bits below those of this step are gone.
+    __device__ void count(K key) const {
+        for (u32 target = 0; target < targets; ++target) {
+            if (key >> DIGIT == upper[target] && first_alike(target)) {
+                atomicAdd(tally + target * BINS + u32(key % BINS), 1u);
+            }
+        }
+    }
+    // Appends the bits of this step, once all is counted; a warp has a target.
+    __device__ void descend() const {
+        constexpr u32 EACH = BINS / 32;  // counters of a lane
+        const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
+        __syncthreads();
+        u32 shared = min(target, targets - 1);
+        while (!first_alike(shared)) --shared;
+        const u32* const bins = tally + shared * BINS + lane * EACH;
+        u32 own = 0;
+        for (u32 i = 0; i < EACH; ++i) own += bins[i];
+        u32 upto = own;
+        for (u32 apart = 1; apart < 32; apart *= 2) {
+            const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
+            if (lane >= apart) upto += before;
+        }
+        u32 below = upto - own, place = 0;
+        const bool here = target < targets && ranks[target] >= below && ranks[target] < upto;
+        while (here && ranks[target] >= below + bins[place]) below += bins[place++];
+        __syncthreads();
+        if (here) {
+            upper[target] = K(upper[target] << DIGIT | (lane * EACH + place));
+            ranks[target] -= below;
+            equal[target] = bins[place];
+        }
+        __syncthreads();
+    }
+};
+
+// The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
+inline __device__ u32 mixed(u32 x) {
+    x *= 0x85ebca6bu;
+    return (x ^ x >> 13) * 0xc2b2ae35u;
+}
+
+// The place in a stratum is pseudo-random, so that no period is met.
+// `state`: how many blocks have arrived; NaN that were drawn; then of each target, in ascending order, a share of the numbers
+// and how many numbers beyond that it lies. They are replaced by its place among the numbers that were drawn and its key, behind
+// which are written how many samples before have the key, and how many do.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state) {
+    using K = typename Key<T>::type;
+    __shared__ u32 tally[TARGETS * BINS];
+    __shared__ K upper[TARGETS];
+    __shared__ u64 ranks[TARGETS], equal[TARGETS];
+    const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
+    const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
+    const T x = samples[first + (mixed(u32(i)) * size >> 32)];
+    drawn[i] = x;
+    const u32 others = u32(__syncthreads_count(x != x));
+    if (threadIdx.x == 0 && others) atomicAdd(state + 1, u64(others));
+    if (!is_last(state)) return;
+    u64* const of_target = state + 2 + threadIdx.x;
+    if (threadIdx.x < targets) {
+        const i64 numbers = i64(strata - __ldcg(state + 1));
+        const double share = __longlong_as_double(i64(of_target[0])), beyond = __longlong_as_double(i64(of_target[targets]));
+        const i64 place = __double2ll_rn(double(numbers) * share + beyond);
+        of_target[0] = u64(place);
+        ranks[threadIdx.x] = u64(max(min(place, numbers - 1), i64(0)));
+        upper[threadIdx.x] = 0;
+        equal[threadIdx.x] = 0;
+    }
+    const Descent<K> search{targets, tally, upper, ranks, equal};
+    const K* const bits = reinterpret_cast<const K*>(drawn);
+    for (int shift = 8 * sizeof(K) - DIGIT; shift >= 0; shift -= DIGIT) {
+        search.clear();
+        for (u64 j = threadIdx.x; j < strata; j += THREADS) search.count(Key<T>::of(__ldcg(bits + j)) >> shift);
+        search.descend();
+    }
+    if (threadIdx.x < targets) {
+        of_target[targets] = upper[threadIdx.x];
+        of_target[2 * targets] = ranks[threadIdx.x];
+        of_target[3 * targets] = equal[threadIdx.x];
+    }
 }
 
 // The rank, among samples that were gathered in `ranges`, of one among all numbers; of one outside it says nothing.
@@ -67,26 +144,19 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
     using K = typename Key<T>::type;
     __shared__ u32 tally[TARGETS * BINS];
     __shared__ K upper[TARGETS];
-    __shared__ u64 ranks[TARGETS];
-    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) tally[i] = 0;
+    __shared__ u64 ranks[TARGETS], equal[TARGETS];
+    u64* const of_target = state + 1 + threadIdx.x;
     if (threadIdx.x < targets) {
-        upper[threadIdx.x] = K(state[1 + threadIdx.x]);
-        const u64 rank = state[1 + targets + threadIdx.x];
+        upper[threadIdx.x] = K(*of_target);
+        const u64 rank = of_target[targets];
         ranks[threadIdx.x] = ranges ? rank_among(rank, sums, ranges, sums[all]) : rank;
+        equal[threadIdx.x] = 0;
     }
-    __syncthreads();
-    // Targets with the same upper bits share the counters of the first of them.
-    const auto first_alike = [&](u32 target) { return target == 0 || upper[target - 1] != upper[target]; };
+    const Descent<K> search{targets, tally, upper, ranks, equal};
+    search.clear();
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
-    for (u32 i = threadIdx.x; i < number; i += THREADS) {
-        const K key = K(Key<T>::of(mine[i]) - least) >> shift;
-        for (u32 target = 0; target < targets; ++target) {
-            if (key >> DIGIT == upper[target] && first_alike(target)) {
-                atomicAdd(tally + target * BINS + u32(key % BINS), 1u);
-            }
-        }
-    }
+    for (u32 i = threadIdx.x; i < number; i += THREADS) search.count(K(Key<T>::of(mine[i]) - least) >> shift);
     __syncthreads();
     for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
         if (tally[i]) atomicAdd(counters + i, tally[i]);
@@ -96,27 +166,12 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
         tally[i] = __ldcg(counters + i);
         counters[i] = 0;
     }
-    __syncthreads();
-    constexpr u32 EACH = BINS / 32;  // counters of a lane; a warp has a target
-    const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (target >= targets) return;
-    u32 shared = target;
-    while (!first_alike(shared)) --shared;
-    const u32* const bins = tally + shared * BINS + lane * EACH;
-    u32 own = 0;
-    for (u32 i = 0; i < EACH; ++i) own += bins[i];
-    u32 upto = own;
-    for (u32 apart = 1; apart < 32; apart *= 2) {
-        const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
-        if (lane >= apart) upto += before;
+    search.descend();
+    if (threadIdx.x < targets) {
+        *of_target = upper[threadIdx.x];
+        of_target[targets] = ranks[threadIdx.x];
+        of_target[2 * targets] = equal[threadIdx.x];
     }
-    u32 below = upto - own;
-    if (ranks[target] < below || ranks[target] >= upto) return;  // it is in the counters of another lane
-    u32 place = 0;
-    while (ranks[target] >= below + bins[place]) below += bins[place++];
-    state[1 + target] = u64(upper[target]) << DIGIT | (lane * EACH + place);
-    state[1 + targets + target] = ranks[target] - below;
-    state[1 + 2 * targets + target] = bins[place];
 }
 
 // The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in

@@ -1,7 +1,7 @@
 """Finds order statistics of samples on a device by one read: the launch wrappers for the kernels in `bracket.cu`.
 
-A small sample, one of each of 2^18 strata, tells in which range of keys every order statistic lies, as good as
-certainly. The read counts the samples below and above each range and gathers those inside, which are a percent; among
+A small sample, one of each of 2^15 or 2^16 strata, tells in which range of keys every order statistic lies, as good as
+certainly. The read counts the samples below and in each range and gathers those inside, a few percent; among
 these the ranks are found. What lies outside its range after all, or finds no room, is left to the passes of a search.
 
 R. W. Floyd and R. L. Rivest, Expected time bounds for selection, Communications of the ACM 18 (1975), 165-172.
@@ -26,14 +26,14 @@ from kernels.common.dtypes import C_TYPES
 from kernels.common.memory import empty, pooled_zeros
 from kernels.quantile.gpu import MOST, THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import bits_of, to_samples
-from kernels.quantile.ranges import Picked, Range, Ranges, Window, greatest_key, ranges_of, windows_of
+from kernels.quantile.ranges import Picked, Range, Ranges, Target, Window, greatest_key, ranges_of, targets_of
 
 SOURCE = Path(__file__).with_suffix(".cu")
 
 DIGIT = constant(SOURCE, "DIGIT")
 TARGETS = constant(SOURCE, "TARGETS")
-DRAWN = 2**18  # samples
-LEAST = 4 * DRAWN  # of fewer samples passes take no longer
+DRAWN_BYTES = 2**18  # of the small sample, which one block searches
+LEAST = 2**20  # of fewer samples passes take no longer
 RANKS = 64  # that are looked for, at most
 MOST_RANGES = 8
 BLOCKS_PER_SM = 2  # at most, of a kernel
@@ -80,20 +80,15 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
     check_array("quantile", samples, WIDE, 1)
     check_address(samples)
     ranks = cache(ranks)
-    wanted, numbers = ranks(samples.size), DRAWN
+    wanted, drawn = ranks(samples.size), DRAWN_BYTES // samples.dtype.itemsize
     if samples.size < LEAST or not 1 <= len(wanted) <= RANKS:
         return None
-    read, drawn = _Read(samples, wanted[:TARGETS]), _Drawn(samples)
-    windows = windows_of(wanted, samples.size, numbers)
-    picked, nan = drawn.picked(windows, numbers)
-    if nan:
-        if nan == DRAWN or not omit:
-            return None
-        numbers -= nan
-        estimated = samples.size * numbers // DRAWN
-        windows = windows_of(ranks(estimated), estimated, numbers)
-        picked, _ = drawn.picked(windows, numbers)
-    if picked is None or not read.queue(ranges_of(samples.dtype, windows, picked, numbers)):
+    targets = targets_of(wanted, samples.size, drawn)
+    if len(targets) > TARGETS:
+        return None
+    read = _Read(samples, wanted[:TARGETS], targets)
+    windows, picked, nan = read.drawn()
+    if nan == drawn or (nan and not omit) or not read.queue(ranges_of(samples.dtype, windows, picked, drawn - nan)):
         return None
     return read.found(ranks, omit)
 
@@ -154,46 +149,34 @@ class _Search:
         return Picked([key + self._least for key in keys], before, equal)
 
 
-class _Drawn:
-    """A sample of the samples, on the device."""
-
-    def __init__(self, samples: Any) -> None:
-        blocks = DRAWN // THREADS
-        self._samples = samples
-        self._kept = _Kept(empty("quantile", DRAWN, samples.dtype), empty("quantile", blocks, np.uint32), THREADS)
-
-    def picked(self, windows: Sequence[Window], numbers: int) -> tuple[Picked | None, int]:
-        """What lies at the ends of windows among so many numbers, None of too many windows; how many NaN there are."""
-        import cupy
-
-        if 2 * len(windows) > TARGETS:
-            return None, 0
-        places = [min(max(place, 0), numbers - 1) for window in windows for place in window]
-        state = cupy.asarray(np.array([*_Search.words(places), 0], np.uint64))
-        draw = nvrtc.load(SOURCE, f"quantile_sample<{C_TYPES[self._samples.dtype.name]}>")
-        arguments = self._samples, np.int64(self._samples.size), *self._kept[:2], state[-1:]
-        draw((self._kept.held.size,), (THREADS,), arguments)
-        search = _Search(self._samples.dtype, places, state)
-        search.queue(self._kept)
-        got = state.get()
-        return search.picked(got[:-1]), int(got[-1])
-
-
 class _Read:
-    """One read of all samples, and the search among those that it keeps for ranks among all numbers."""
+    """A small sample of the samples, one read of them all, and the search for ranks among what it keeps."""
 
-    def __init__(self, samples: Any, ranks: Sequence[int]) -> None:
+    def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target]) -> None:
         import cupy
 
         self._samples, self._blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
-        self._counters = 2 * MOST_RANGES + 1
-        self._places = np.cumsum([0, self._counters, -(-self._blocks // 2), 1 + 3 * len(ranks)]).tolist()
-        _, held, state, end = self._places
+        of_counters, of_held = 2 * MOST_RANGES + 1, -(-self._blocks // 2)
+        self._places = np.cumsum([0, of_counters, of_held, 1 + 3 * len(ranks), 2 + 4 * len(targets)]).tolist()
+        _, held, state, own, end = self._places
         words = np.zeros(end, np.uint64)
-        words[state:] = _Search.words(ranks)
-        self._words = cupy.asarray(words)  # before the GPU has to wait for it
+        words[state:own] = _Search.words(ranks)
+        words[own + 2 : own + 2 + 2 * len(targets)] = np.array(targets).T.reshape(-1).view(np.uint64)
+        self._words = cupy.asarray(words)
+        draw = nvrtc.load(SOURCE, f"quantile_sample<{C_TYPES[samples.dtype.name]}>")
+        blocks = DRAWN_BYTES // samples.dtype.itemsize // THREADS
+        self._own = empty("quantile", blocks * THREADS, samples.dtype)
+        arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._words[own:]
+        draw((blocks,), (THREADS,), arguments)
         self._held = self._words[held:state].view(np.uint32)
-        self._search = _Search(samples.dtype, ranks, self._words[state:])
+        self._search = _Search(samples.dtype, ranks, self._words[state:own])
+
+    def drawn(self) -> tuple[list[Window], Picked, int]:
+        """Between which places of the numbers that were drawn ranks lie, what is there, and how many NaN there are."""
+        own = self._words[self._places[3] :].get()
+        places, *picked = own[2:].reshape(4, -1)
+        windows = [Window(*ends) for ends in places.view(np.int64).reshape(-1, 2).tolist()]
+        return windows, Picked(*(values.tolist() for values in picked)), int(own[1])
 
     def queue(self, ranges: Ranges) -> bool:
         """The read and the search; whether there is a kernel for so many ranges, and room."""
@@ -233,8 +216,8 @@ class _Read:
         """What the counts say, and the search."""
         import cupy
 
-        words, few = self._words.get(), len(self._ranges.gathered)
-        counts, held, state = (words[start:end] for start, end in pairwise(self._places))
+        words, few = self._words[: self._places[3]].get(), len(self._ranges.gathered)
+        counts, held, state = (words[start:end] for start, end in pairwise(self._places[:4]))
         held, numbers = held.view(np.uint32)[: self._kept.held.size], int(counts[self._all])
         found = Found(self._samples.size, self._samples.size - numbers, {})
         below = [numbers - int(counts[2 * slot]) for slot in self._slots]

@@ -17,6 +17,13 @@ SIGMAS = 4.0  # standard deviations of the place of a rank, on either side of wh
 HEAVY = 64  # a value that is more than the 64th part of all samples is counted, not gathered
 
 
+class Target(NamedTuple):
+    """A place among numbers that are drawn: that of a share of them, and so many numbers beyond."""
+
+    share: float
+    beyond: float
+
+
 class Window(NamedTuple):
     """Places among the sorted numbers that were drawn; outside them where it is open."""
 
@@ -58,8 +65,8 @@ class Ranges:
     share: float
 
 
-def windows_of(ranks: Sequence[int], numbers: int, drawn: int) -> list[Window]:
-    """Between which places among numbers that were drawn ranks among all lie.
+def targets_of(ranks: Sequence[int], numbers: int, drawn: int) -> list[Target]:
+    """Where the brackets of ranks begin and end, in turn; those that overlap are one.
 
     Parameters
     ----------
@@ -67,23 +74,19 @@ def windows_of(ranks: Sequence[int], numbers: int, drawn: int) -> list[Window]:
         Ascending, counted from 0.
     numbers, drawn
         How many there are.
-
-    Returns
-    -------
-    Ascending; those that overlap are one.
     """
-    windows: list[Window] = []
+    targets: list[Target] = []
     for rank in ranks:
         share = (rank + 0.5) / numbers
         # The standard deviation if numbers were drawn at random; from strata it is no greater. One more, since a rank
         # near an end has few numbers on one side.
-        reach = SIGMAS * (math.sqrt(drawn * share * (1 - share)) + 1)
-        first, last = math.floor(drawn * share - reach), math.ceil(drawn * share + reach)
-        if windows and first <= windows[-1].last:
-            windows[-1] = Window(windows[-1].first, max(last, windows[-1].last))
+        beyond = SIGMAS * (math.sqrt(drawn * share * (1 - share)) + 1)
+        if targets and drawn * share - beyond <= drawn * targets[-1].share + targets[-1].beyond + 1:
+            targets.pop()
         else:
-            windows.append(Window(first, last))
-    return windows
+            targets.append(Target(share, -beyond))
+        targets.append(Target(share, beyond))
+    return targets
 
 
 def ranges_of(dtype: np.dtype[Any], windows: Sequence[Window], picked: Picked, numbers: int) -> Ranges:
