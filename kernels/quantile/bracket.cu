@@ -180,12 +180,13 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
 template <typename T, int GATHERED, int COUNTED>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, T a0, T b0, T a1, T b1, T a2, T b2,
-                 T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7) {
+                 T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7, T a8, T b8, T a9, T b9, T a10, T b10, T a11,
+                 T b11) {
     constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 1, PER_PACK = 16 / sizeof(T);
     constexpr Next NEXT = RANGES > 5 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
-    static_assert(RANGES <= 8, "as many as there are arguments");
     __shared__ u32 of_block[COUNTERS], place;
-    const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7};
+    const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7, a8, b8, a9, b9, a10, b10, a11, b11};
+    static_assert(2 * RANGES <= sizeof ends / sizeof(T), "as many as there are arguments");
     u32 counts[COUNTERS] = {};
     const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
     T* const mine = gathered + u64(blockIdx.x) * room;

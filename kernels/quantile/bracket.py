@@ -35,10 +35,10 @@ TARGETS = constant(SOURCE, "TARGETS")
 DRAWN_BYTES = 2**18  # of the small sample, which one block searches
 LEAST = 2**20  # of fewer samples passes take no longer
 RANKS = 64  # that are looked for, at most
-MOST_RANGES = 8
+MOST_RANGES = 12
 BLOCKS_PER_SM = 2  # at most, of a kernel
 # Ranges that are gathered, and that are only counted, of the instances of the kernel.
-SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (1, 7), (3, 5), (5, 3), (8, 0))
+SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (3, 5), (5, 3), (8, 0), (1, 11), (5, 7))
 
 INSTANCES = (
     *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE for kernel in ("quantile_sample", "quantile_pick")),

@@ -15,12 +15,13 @@ from kernels.common import device
 from kernels.quantile import bracket
 from kernels.quantile.bracket import TARGETS, WIDE
 from kernels.quantile.keys import to_keys
-from kernels.quantile.ranges import Range, Ranges, Window
+from kernels.quantile.ranges import Range, Ranges, Target
 from tests.cases.case import RANDOM, Case, same
 from tests.cases.quantile_small import samples_of
 
 DRAWN = 2048
 TOP = 2**16
+NONE = [Target(0.5, 0.0), Target(0.5, 0.0)]  # that is used
 
 
 def strata(samples: int, drawn: int) -> NDArray[np.int64]:
@@ -34,16 +35,31 @@ def strata(samples: int, drawn: int) -> NDArray[np.int64]:
     return np.array(places)
 
 
-def _sample(dtype: str, size: int, cp: Any) -> None:
+def _sample(dtype: str, size: int, number: int, cp: Any) -> None:
+    """What is drawn, and what lies at places that follow from the number of NaN: open ends, neighbours, equal ones."""
     samples = samples_of(dtype, size)
-    with patch.object(bracket, "DRAWN", DRAWN):
-        drawn = bracket._Drawn(cp.asarray(samples)[1:])
-        picked, nan = drawn.picked([Window(-3, 500), Window(900, 2600)], DRAWN)
+    drawn_bytes = DRAWN * samples.itemsize
+    shares = np.sort(RANDOM(number).random(number))
+    targets = [Target(share, beyond) for share in shares for beyond in (-40 * number, 40.4)]
+    targets[0], targets[-1] = Target(0.0, -3.0), Target(1.0, 3.0)
+    with patch.object(bracket, "DRAWN_BYTES", drawn_bytes):
+        read = bracket._Read(cp.asarray(samples)[1:], [1], targets)
+        windows, picked, nan = read.drawn()
     expected = samples[1:][strata(size - 1, DRAWN)]
-    assert drawn._kept.items.get().tobytes() == expected.tobytes() and nan == np.isnan(expected).sum()
-    same(drawn._kept.held, np.full(DRAWN // 1024, 1024))
-    assert picked is not None
-    assert picked.keys == np.sort(to_keys(expected))[[0, 500, 900, DRAWN - 1]].tolist()
+    assert read._own.get().tobytes() == expected.tobytes() and nan == np.isnan(expected).sum()
+    places = [round((DRAWN - nan) * share + beyond) for share, beyond in targets]
+    assert [place for window in windows for place in window] == places
+    keys = np.sort(to_keys(expected))
+    inside = [min(max(place, 0), DRAWN - int(nan) - 1) for place in places]
+    assert picked.keys == keys[inside].tolist()
+    assert picked.before == [place - int(np.searchsorted(keys, keys[place])) for place in inside]
+    assert picked.equal == [int((keys == keys[place]).sum()) for place in inside]
+
+
+def _all_nan(cp: Any) -> None:
+    with patch.object(bracket, "DRAWN_BYTES", 4 * DRAWN):
+        read = bracket._Read(cp.asarray(np.full(3000, np.nan, np.float32)), [1], [Target(0.5, -9.0), Target(0.5, 9.0)])
+        assert read.drawn()[2] == DRAWN
 
 
 def _among(items: NDArray[Any], held: list[int], room: int) -> NDArray[Any]:
@@ -100,8 +116,11 @@ def _read(dtype: str, size: int, gathered: int, counted: int, cp: Any, blocks: i
     limits = device.Limits(blocks, 1024, 1024, 65536, 233472, 232448)
     wanted = np.unique(RANDOM(size).integers(0, numbers, TARGETS)).tolist()
     most = -(-size // launches)
-    with patch.object(device, "limits", lambda: limits), patch.object(bracket, "MOST", most):
-        read = bracket._Read(cp.asarray(samples)[1:], wanted)
+    with (
+        patch.object(device, "limits", lambda: limits), patch.object(bracket, "MOST", most),
+        patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize),
+    ):  # fmt: skip
+        read = bracket._Read(cp.asarray(samples)[1:], wanted, NONE)
         assert read.queue(ranges)
         found = read.found(lambda of: wanted, True)
     words = read._words.get().tolist()
@@ -122,8 +141,8 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
     ranges = replace(ranges_in(samples, 1, 1), share=0.0)
     counts, _ = _expected(samples, ranges)
     numbers = int((samples == samples).sum())
-    with patch.object(bracket, "TILE_BYTES", 64):
-        read = bracket._Read(cp.asarray(samples), [0, 1])
+    with patch.object(bracket, "TILE_BYTES", 64), patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
+        read = bracket._Read(cp.asarray(samples), [0, 1], NONE)
         assert read.queue(ranges)
         found = read.found(lambda of: range(0, numbers, 97), True)
     words, room = read._words.get().tolist(), read._kept.room
@@ -138,7 +157,10 @@ def bracket_cases() -> Iterator[Case]:
     """Every kernel, types of every width."""
     for number, dtype in enumerate(WIDE):
         size = DRAWN + 1 if number == 0 else 40_007 + number
-        yield Case("quantile/bracket", "quantile_sample", f"{dtype}, {size}", partial(_sample, dtype, size))
+        for windows in (1, TARGETS // 2):
+            check = partial(_sample, dtype, size, windows)
+            yield Case("quantile/bracket", "quantile_sample", f"{dtype}, {size}, {windows} windows", check)
+    yield Case("quantile/bracket", "quantile_sample", "all NaN", _all_nan)
     for dtype, held, room, targets in (
         ("int32", [1024], 1024, 1), ("float32", [1300, 7, 1025, 0], 1300, 5), ("uint64", [40, 39], 40, TARGETS),
         ("float64", [2100, 1], 2100, 4), ("int64", [5, 0, 3], 9, 3), ("uint32", [300], 300, 2),

@@ -59,7 +59,7 @@ def samples_of(kind: str, dtype: str, size: int, random: np.random.Generator) ->
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few samples are drawn of few."""
-    monkeypatch.setattr(bracket, "DRAWN", 2048)
+    monkeypatch.setattr(bracket, "DRAWN_BYTES", 2**14)
     monkeypatch.setattr(bracket, "LEAST", 2048)
 
 
@@ -105,17 +105,17 @@ def test_many_ranks(cp: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-@pytest.mark.parametrize("shift", [-400, 90])
+@pytest.mark.parametrize("shift", [-600, 300])
 def test_what_lies_outside_its_range_is_found_by_passes(
     cp: Any, dtype: str, shift: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """The windows of the greater ranks are elsewhere: those of the others are known."""
 
-    def elsewhere(*given: Any) -> list[ranges.Window]:
-        first, *others = ranges.windows_of(*given)
-        return [first, *(ranges.Window(window.first + shift, window.last + shift) for window in others)]
+    def elsewhere(*given: Any) -> list[ranges.Target]:
+        first, last, *others = ranges.targets_of(*given)
+        return [first, last, *(ranges.Target(share, beyond + shift) for share, beyond in others)]
 
-    monkeypatch.setattr(bracket, "windows_of", elsewhere)
+    monkeypatch.setattr(bracket, "targets_of", elsewhere)
     samples = (np.random.default_rng(2).normal(size=30_001) * 1e6).astype(dtype)
     search, on_device = begun(dtype, ("0.25", "0.75"), "lower"), cp.asarray(samples)
     found = find_on_device(on_device, search.ranks, True)
@@ -143,14 +143,14 @@ def test_passes_do_what_one_read_does_not(cp: Any, monkeypatch: pytest.MonkeyPat
     assert find_on_device(cp.asarray(samples[:2047]), median.ranks, True) is None
     assert find_on_device(cp.asarray(np.full(4000, np.nan)), median.ranks, True) is None
     assert find_on_device(cp.asarray(half_nan), median.ranks, False) is None
-    for number in (99, 10):  # too many ranks, too many windows
+    for number in (99, 11):  # too many ranks, too many windows
         search = begun("float32", [Fraction(k, number) for k in range(number)])
         assert find_on_device(cp.asarray(samples), search.ranks, True) is None
-    few = cp.asarray(np.repeat(np.arange(8, dtype=np.int32), 500))  # all are heavy, two to a window
-    assert find_on_device(few, begun("int32", [Fraction(k, 8) for k in range(1, 8)]).ranks, True) is None
+    few = cp.asarray(np.repeat(np.arange(14, dtype=np.int32), 300))  # all are heavy, two to a window
+    assert find_on_device(few, begun("int32", [Fraction(k, 14) for k in range(1, 14, 2)]).ranks, True) is None
 
     def full(job: str, count: int, dtype: Any) -> Any:
-        if count > bracket.DRAWN:
+        if count > 4096:
             raise MemoryError
         return cp.empty(count, dtype)
 

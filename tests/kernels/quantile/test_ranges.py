@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from kernels.quantile.keys import to_keys
-from kernels.quantile.ranges import HEAVY, Picked, Range, Window, greatest_key, ranges_of, windows_of
+from kernels.quantile.ranges import HEAVY, Picked, Range, Window, greatest_key, ranges_of, targets_of
+
+
+def windows_of(ranks: list[int], numbers: int, drawn: int) -> list[Window]:
+    places = [round(drawn * share + beyond) for share, beyond in targets_of(ranks, numbers, drawn)]
+    return [Window(*ends) for ends in zip(places[::2], places[1::2], strict=True)]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 1.0])

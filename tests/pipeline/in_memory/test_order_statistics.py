@@ -33,7 +33,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     of_workflow = workflows.quantile.count
     monkeypatch.setattr(workflows.quantile, "count", count)
     monkeypatch.setattr(workflows.order_statistics, "count", count)
-    monkeypatch.setattr(bracket, "DRAWN", 2048)
+    monkeypatch.setattr(bracket, "DRAWN_BYTES", 2**14)
     monkeypatch.setattr(bracket, "LEAST", 2048)
     return counted
 
