@@ -46,6 +46,20 @@ struct Descent {
             }
         }
     }
+    // The same of samples, whose keys are taken less `least`; several loads are in flight.
+    template <typename T>
+    __device__ void count_all(const K* samples, u32 number, K least, int shift) const {
+        constexpr u32 AT_ONCE = 8;
+        for (u32 first = threadIdx.x; first < number; first += AT_ONCE * THREADS) {
+            K loaded[AT_ONCE];
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(samples + min(first + j * THREADS, number - 1));
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) {
+                if (first + j * THREADS < number) count(K(Key<T>::of(loaded[j]) - least) >> shift);
+            }
+        }
+    }
     // Appends the bits of this step, once all is counted; a warp has a target.
     __device__ void descend() const {
         constexpr u32 EACH = BINS / 32;  // counters of a lane
@@ -112,7 +126,7 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state) {
     const K* const bits = reinterpret_cast<const K*>(drawn);
     for (int shift = 8 * sizeof(K) - DIGIT; shift >= 0; shift -= DIGIT) {
         search.clear();
-        for (u64 j = threadIdx.x; j < strata; j += THREADS) search.count(Key<T>::of(__ldcg(bits + j)) >> shift);
+        search.template count_all<T>(bits, u32(strata), 0, shift);
         search.descend();
     }
     if (threadIdx.x < targets) {
@@ -156,7 +170,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
     search.clear();
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
-    for (u32 i = threadIdx.x; i < number; i += THREADS) search.count(K(Key<T>::of(mine[i]) - least) >> shift);
+    search.template count_all<T>(mine, number, least, shift);
     __syncthreads();
     for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
         if (tally[i]) atomicAdd(counters + i, tally[i]);
