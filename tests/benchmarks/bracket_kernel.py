@@ -56,7 +56,8 @@ def steps(bench: Bench, texts: Sequence[str]) -> dict[str, Any]:
         if int(held.sum()) != sum(inside) or held.max() > read._kept.room:
             wrong.append(f"held {held.sum()} of {inside}, at most {held.max()} of {read._kept.room}")
     if found is None or not set(search.ranks(samples.size - found.nan)) <= set(found.keys):
-        wrong.append(f"found {found} in {ranges}")
+        counts = read._words.get()[: read._all + 1].tolist() if queued else []
+        wrong.append(f"found {found} in {ranges}, counted {counts}, wanted {wanted}")
     works = {"sample": lambda: bracket._Read(samples, wanted, targets),
              "read and search": lambda: queued and read.queue(ranges),
              "all": lambda: bracket.find_on_device(samples, search.ranks, True)}  # fmt: skip
