@@ -204,6 +204,7 @@ quantile_few(const T* samples, i64 n, u64* sums, u32 number, T a, T b, T c, T d,
     const T values[] = {a, b, c, d, e, f, g, h, i, j};
     static_assert(FEW <= sizeof values / sizeof(T), "as many as there are arguments");
     u32 counts[COUNTERS] = {};
+    constexpr Next NEXT = FEW > 6 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
     const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
     const auto prepare = [&] {
         if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
@@ -218,7 +219,7 @@ quantile_few(const T* samples, i64 n, u64* sums, u32 number, T a, T b, T c, T d,
         add_if(counts[2 * FEW], x == x, one);
         ++counts[2 * FEW + 1];
     };
-    scan_samples<LOADS, AHEAD, true>(samples, n, Share{blockIdx.x, gridDim.x}, prepare, count);
+    scan_samples<LOADS, NEXT, true>(samples, n, Share{blockIdx.x, gridDim.x}, prepare, count);
 #pragma unroll
     for (int k = 0; k < COUNTERS; ++k) {
 #pragma unroll
