@@ -150,6 +150,9 @@ class Aggregation(Generic[Options]):
         (this, options, native dtype of the samples) -> the job that runs, and its options; None if it is this one.
     survey
         The job that completes the options, if any. It runs again while what it resolved is still incomplete.
+    look
+        (options, all samples as a CuPy array, shape (n,), native byte order) -> options, completed in place of surveys,
+        as far as it gets. None if there is no such way; what changes compute has to drop it.
     place
         (partial, index in the source of its block's first sample) -> partial, for partials that hold positions:
         compute and reference count from the start of the block.
@@ -225,6 +228,7 @@ class Aggregation(Generic[Options]):
     check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
     prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None
+    look: Callable[[Options, Any], Options] | None = None
     place: Callable[[Any, int], Any] | None = None
     located: bool = False
     c_order: bool = False

@@ -23,6 +23,7 @@ from workflows.quantile import (
     count_reference,
     every_sample_counted_once,
     label,
+    look,
     no_counts,
     proven,
     read_quantile,
@@ -148,6 +149,7 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
             of_rows=True,
             proven=lambda options: True,
         ),
+        look=look,
     )
 
     def prepare(job: Aggregation[Any], options: Any, dtype: np.dtype[Any]) -> tuple[Aggregation[Any], Any]:

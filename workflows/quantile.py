@@ -134,6 +134,17 @@ def advanced(search: Search, counts: Counts) -> Search:
         raise Disproved(str(error)) from None
 
 
+def look(options: Any, samples: Any) -> Any:
+    """The options with what one read of all samples finds on their device."""
+    search: Search = options.search
+    if search.dtype.itemsize <= 2 or search.deviation:  # which need all counts
+        return options
+    from kernels.quantile.bracket import find_on_device
+
+    found = find_on_device(samples, search.ranks, search.omit)
+    return options if found is None else with_search(options, search.completed(*found))
+
+
 def count(block: Any, search: Search) -> Any:
     """What a pass counts, on the device that holds the block."""
     if not isinstance(block, np.ndarray):
@@ -255,6 +266,7 @@ QUANTILE: Aggregation[QuantileOptions] = Aggregation(
         lambda options, counts: with_search(options, advanced(options.search, counts)), of_rows=True,
         proven=lambda options: True,
     ),
+    look=look,
     empty=lambda dtype, options: no_counts(options.search),
     cpu_source=cpu.SOURCE,
 )  # fmt: skip

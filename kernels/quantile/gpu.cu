@@ -198,11 +198,13 @@ quantile_around(const typename Key<T>::type* samples, i64 n, u64* sums, u32 all,
 // Counted in registers: samples less than each of `number` values, and not greater; numbers; all. The last value is repeated.
 template <typename T, int FEW>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_few(const T* samples, i64 n, u64* sums, u32 number, T a, T b, T c, T d) {
+quantile_few(const T* samples, i64 n, u64* sums, u32 number, T a, T b, T c, T d, T e, T f, T g, T h, T i, T j) {
     constexpr int COUNTERS = 2 * FEW + 2;
     __shared__ u32 of_block[COUNTERS];
-    const T values[] = {a, b, c, d};
+    const T values[] = {a, b, c, d, e, f, g, h, i, j};
+    static_assert(FEW <= sizeof values / sizeof(T), "as many as there are arguments");
     u32 counts[COUNTERS] = {};
+    constexpr Next NEXT = FEW > 6 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
     const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
     const auto prepare = [&] {
         if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
@@ -210,19 +212,19 @@ quantile_few(const T* samples, i64 n, u64* sums, u32 number, T a, T b, T c, T d)
     };
     const auto count = [&](T x) {
 #pragma unroll
-        for (int j = 0; j < FEW; ++j) {
-            add_if(counts[2 * j], x < values[j], one);
-            add_if(counts[2 * j + 1], x <= values[j], one);
+        for (int k = 0; k < FEW; ++k) {
+            add_if(counts[2 * k], x < values[k], one);
+            add_if(counts[2 * k + 1], x <= values[k], one);
         }
         add_if(counts[2 * FEW], x == x, one);
         ++counts[2 * FEW + 1];
     };
-    scan_samples<LOADS, AHEAD, true>(samples, n, Share{blockIdx.x, gridDim.x}, prepare, count);
+    scan_samples<LOADS, NEXT, true>(samples, n, Share{blockIdx.x, gridDim.x}, prepare, count);
 #pragma unroll
-    for (int j = 0; j < COUNTERS; ++j) {
+    for (int k = 0; k < COUNTERS; ++k) {
 #pragma unroll
-        for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
-        if (threadIdx.x % 32 == 0) atomicAdd(of_block + j, counts[j]);
+        for (int apart = 16; apart; apart /= 2) counts[k] += __shfl_xor_sync(0xffffffffu, counts[k], apart);
+        if (threadIdx.x % 32 == 0) atomicAdd(of_block + k, counts[k]);
     }
     __syncthreads();
     if (threadIdx.x > 2 * number + 1) return;

@@ -26,7 +26,7 @@ WIDE = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 MOST = 2**31  # samples of a launch: counters of a block have 32 bits
 TILE_BYTES = THREADS * 16 * 4  # that a block reads at a time
 HELD_BYTES = 2**14  # at most, of a table that is copied to shared memory
-FEW = (1, 2, 4)  # values with which every sample is compared
+FEW = (1, 2, 4, 6, 10)  # values with which every sample is compared
 FEW_CELLS = 64  # among which a key near them is looked up without another table
 
 # Several instances of each kernel; there are more for other numbers of counters.

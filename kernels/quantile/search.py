@@ -89,6 +89,21 @@ class Search:
         """Where the median lies, of samples or of distances."""
         return between("linear", Fraction(1, 2), self.numbers)
 
+    def ranks(self, numbers: int) -> list[int]:
+        """Those of the order statistics that quantiles of so many numbers are made of, ascending."""
+        if not numbers:
+            return []
+        places = [between(method, q, numbers) for method, q in self.quantiles]
+        places += [between("linear", Fraction(1, 2), numbers)] if self.deviation else []
+        return sorted({rank for place in places for rank in (place.low, place.high)})
+
+    def completed(self, samples: int, nan: int, keys: Mapping[int, int]) -> Search:
+        """The search with keys of some ranks that were found without it: done, if these are all, else not begun."""
+        known = replace(self, samples=samples, nan=nan, keys=keys)
+        if set(known.ranks(known.numbers)) <= keys.keys():
+            return replace(known, cells=None)
+        return replace(self, keys=keys)
+
     def counted(self, counts: Counts) -> Search:
         """The search after a pass.
 
@@ -119,9 +134,7 @@ class Search:
 
     def _divided(self, cells: Cells, open_: Sequence[Cell], counts: Counts) -> tuple[dict[int, int], list[Cell]]:
         """Ranks that are known now, and the slots that the others lie in."""
-        places = [between(method, q, self.numbers) for method, q in self.quantiles] if self.numbers else []
-        places += [self._middle] if self.numbers and self.deviation else []
-        ranks = sorted({rank for place in places for rank in (place.low, place.high)} - set(self.keys))
+        ranks = [rank for rank in self.ranks(self.numbers) if rank not in self.keys]
         keys: dict[int, int] = {}
         inner: list[Cell] = []
         for number, cell in enumerate(open_):

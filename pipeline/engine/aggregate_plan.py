@@ -105,6 +105,11 @@ class Job:
         assert self.workflow.survey is not None
         return Job(self.workflow.survey.next(self.options), self.options)
 
+    def looked(self, samples: Any) -> Job:
+        """The job, with its options completed as far as its `look` at all samples goes, a flat array on a device."""
+        look = self.workflow.look
+        return self if look is None else Job(self.workflow, look(self.options, samples))
+
     def resolved(self, partial: NDArray[Any]) -> Job:
         """The job with its options completed by the survey.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,6 +61,14 @@ def on_device_of(array: Any, function: Callable[..., Result], *arguments: Any) -
         if reason := out_of_memory(error) or lost_context(error) or other_failure(error):
             raise PipelineError(f"{NAME} on GPU {device.id}: {reason}") from error
         raise
+
+
+def looked_on_gpu(work: Work, array: Any) -> Work:
+    """The work once its jobs have looked at a CuPy array of at least one sample, if its samples lie side by side."""
+    flat = flat_view(array, work.ordered)
+    if flat is None:
+        return work
+    return replace(work, jobs=tuple(on_device_of(flat, job.looked, flat) for job in work.jobs))
 
 
 def cover_on_gpu(work: Work, array: Any) -> Covered:

@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
 from pipeline.in_memory.array_job import run_array_job
 from pipeline.in_memory.blocks import cover_blocks
-from pipeline.in_memory.device import cover_on_gpu
+from pipeline.in_memory.device import cover_on_gpu, looked_on_gpu
 from pipeline.in_memory.kinds import CUPY, DASK, NAME, NUMPY, common_kind
 from pipeline.rows import RowsAsked, check_alone, with_rows
 from pipeline.settings import VERIFY
@@ -170,6 +170,8 @@ def _part_bytes(asked: Asked, arrays: Sequence[Any]) -> int | None:
 
 def _aggregate(kind: str, arrays: Sequence[Any], work: Work) -> list[Any]:
     """Survey the arrays as often as jobs ask for it, then compute all jobs in one pass."""
+    if kind == CUPY and len(arrays) == 1 and arrays[0].size:
+        work = looked_on_gpu(work, arrays[0])
     checked = [sys.maxsize] * len(work.jobs)  # samples, in the pass of each job that checked the fewest
     while any(job.surveyed for job in work.jobs):
         due = surveys_due(work.jobs)

@@ -52,6 +52,9 @@ ENTRIES = {
         "gpu", {"nbytes": 2**20, "repeats": 1, "dtypes": ("float32",), "distributions": ("uniform",)}
     ),
     "hostile_kernels": Entry("gpu", {"nbytes": 2**20, "repeats": 1, "dtypes": ("float32",), "seconds": 20}),
+    "bracket_kernel": Entry(
+        "gpu", {"nbytes": 2**24, "repeats": 1, "dtypes": ("float32",), "distributions": ("uniform",)}
+    ),
     "arrays": Entry("gpu", {"repeats": 1, "sizes": {"1 GiB": 2**16, "2^20": 2**12}}),
     "stencil_kernel": Entry("gpu", {"repeats": 1}),
     "copy_kernel": Entry("gpu", {"nbytes": 2**16, "repeats": 1}),

@@ -18,6 +18,7 @@ from kernels.calibrate.apply import calibrate
 from kernels.calibrate.calibration import Calibration
 from kernels.digest.cpu import digest_cpu
 from kernels.digest.gpu import digest_on_device
+from kernels.quantile.bracket import find_on_device
 from kernels.quantile.keys import to_sample
 from kernels.quantile.search import Search
 from kernels.reduce.cpu_powers import reduce_cpu_with_powers
@@ -34,6 +35,7 @@ DTYPES = ("int16", "int32", "float32", "int64", "float64")
 DISTRIBUTIONS = ("uniform", "gaussian", "constant", "sorted", "zipf", "two far bins", "half outside", "recording")
 OF_CUPY = "uniform"  # where CuPy is measured, too
 ASKED = {"median": ("1/2",), "five quantiles": ("1/1000", "1/4", "1/2", "3/4", "999/1000")}
+PASSES = ("bracket", "pass 1", "pass 2", "pass 3", "proof")
 SUMS = 3  # sum and squares, the parts of reduce beside powers
 CALIBRATED_BYTES = 2**25  # a block of samples; logarithms of floats are slow
 EDGES = np.linspace(0.0, 1024.0, 1025)
@@ -76,11 +78,15 @@ class Bench:
 
 def passes(bench: Bench, texts: Sequence[str]) -> tuple[Works, bool]:
     """The passes of a search, and whether it finds the right samples."""
-    search = Search.begin(bench.part.dtype, [("lower", Fraction(text)) for text in texts], True)
+    begun = search = Search.begin(bench.part.dtype, [("lower", Fraction(text)) for text in texts], True)
     works: Works = {}
+    if bench.part.itemsize > 2 and (found := find_on_device(bench.samples, begun.ranks, True)):
+        search = begun.completed(*found)
+        works["bracket"] = lambda: find_on_device(bench.samples, begun.ranks, True)
     while search.cells is not None:
         kind = "everything" if search.cells.everything else "keys" if search.cells.gathered else "slots"
-        works[f"pass {len(works) + 1}: {kind}"] = lambda at=search: count(bench.samples, at)
+        number = 1 + len(works.keys() - {"bracket"})
+        works[f"pass {number}: {kind}"] = lambda at=search: count(bench.samples, at)
         search = search.counted(count(bench.samples, search).get())
     if bench.part.itemsize > 2:  # else the only pass counts every value
         search.proven_by(count(bench.samples, search).get())
@@ -91,20 +97,25 @@ def passes(bench: Bench, texts: Sequence[str]) -> tuple[Works, bool]:
 
 
 def quantiles(bench: Bench) -> list[dict[str, Any]]:
-    """Every pass of searches; their sum beside what CuPy takes for one median."""
-    import cupy
-
+    """Every pass of searches; their sum beside what CuPy takes."""
     rows = []
     for name, texts in ASKED.items():
         works, right = passes(bench, texts)
         row = bench.row(name, works, right)
         row["passes of the read"] = sum(row["GB/s"]["read"] / row["GB/s"][each] for each in works)
+        if bench.what["distribution"] == OF_CUPY:
+            row["GB/s"] |= bench.rates(peers(bench, texts))
         rows.append(row)
-    if bench.what["distribution"] == OF_CUPY:
-        peers = {"cupy.percentile": lambda: cupy.percentile(bench.samples, 50),
-                 "cupy.sort": lambda: cupy.sort(bench.samples)}  # fmt: skip
-        rows[0]["GB/s"] |= bench.rates(peers)
     return rows
+
+
+def peers(bench: Bench, texts: Sequence[str]) -> Works:
+    """What CuPy does for the same quantiles."""
+    import cupy
+
+    percents = cupy.asarray([100 * float(Fraction(text)) for text in texts])
+    return {"cupy.percentile": lambda: cupy.percentile(bench.samples, percents),
+            "cupy.sort": lambda: cupy.sort(bench.samples)}  # fmt: skip
 
 
 def others(bench: Bench) -> list[dict[str, Any]]:
@@ -159,13 +170,13 @@ def described(figures: Mapping[str, Any]) -> str:
             for name, rate in row["GB/s"].items():
                 name = name.partition(":")[0]
                 worst[name] = min(rate / row["GB/s"]["read"], worst.get(name, math.inf))
-        shown = [f"{worst[name]:.2f}" if name in worst else "" for name in ("pass 1", "pass 2", "pass 3", "proof")]
+        shown = [f"{worst[name]:.2f}" if name in worst else "" for name in PASSES]
         taken = max(row["passes of the read"] for row in rows)
         rates = rows[0]["GB/s"]
         peer = [f"{rates['read'] / rates[name] / rows[0]['passes of the read']:.1f}" if name in rates else ""
                 for name in ("cupy.percentile", "cupy.sort")]  # fmt: skip
-        lines.append([f"{case}, {dtype}", *shown, f"{taken:.1f}", *peer])
-    columns = ["", "pass 1", "pass 2", "pass 3", "proof", "all, in reads", "cupy.percentile / all", "cupy.sort / all"]
+        lines.append([f"{case}, {dtype}", *shown, f"{taken:.2f}", *peer])
+    columns = ["", *PASSES, "all, in reads", "cupy.percentile / all", "cupy.sort / all"]
     return f"{table(columns, lines)}\n\n{table(['', 'share of the read'], rest)}"
 
 

@@ -184,7 +184,7 @@ def quantile_cases() -> Iterator[Case]:
         for cells, gather in ((1, number % 2 == 0), (9, number % 2 == 1), (30, False)):
             check = partial(_cells, dtype, cells, gather)
             yield Case("quantile/gpu", "quantile_cells", f"{dtype}, {cells} cells{', gathered' * gather}", check)
-        for values, shared in ((1, 2**14), (2, 2**14), (4, 2**14), (5, 2**14), (40, 2**6), (0, 2**14)):
+        for values, shared in ((1, 2**14), (2, 2**14), (4, 2**14), (9, 2**14), (11, 2**14), (40, 2**6), (0, 2**14)):
             check = partial(_around, dtype, values, shared)
             yield Case("quantile/gpu", "quantile_around", f"{dtype}, {values}, {shared} bytes", check)
     for dtype, edges in (("float32", EDGES), ("float64", EDGES), ("int32", ("zero",)), ("int64", ("zero",))):

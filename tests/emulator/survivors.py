@@ -8,6 +8,8 @@ from types import MappingProxyType
 # (file, function, text) of mutants that change no result, or none beyond what is promised, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
+    ("quantile/bracket.cu", "rank_among", "ranges"): "one more range, whose keys the host knows without",
+    ("quantile/bracket.cu", "quantile_bracket", "threadIdx.x % (32 + 1) == 0"): "another thread of each warp",
     ("quantile/keys.cuh", "towards_zero", "plain < MINUS_INFINITY"): "both are in the slot of -infinity",
     ("histogram/grouped.cu", "regroup", "threadIdx.x % (32 + 1) == 0 && left_out"): "another thread of each warp",
     ("common/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
@@ -266,6 +268,7 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_small_k", "__syncthreads()"): "what tensor cores read is not watched on a host",
     ("matmul/small_k.cu", "multiply_small_k", "without __syncthreads()"):
         "what tensor cores read is not watched on a host",
+    ("quantile/bracket.cu", "rank_among", "half the width: before += inside"): "takes 2^32 samples that are gathered",
     ("stencil/box.cuh", "slide", "Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS"):
         "takes a radius of 2^20: kernels/stencil/test_gpu.py",
     ("stencil/box.cuh", "slide", "__syncthreads() (4)"): "a host copies at once, and waits for nothing",
@@ -281,6 +284,7 @@ ELSEWHERE = {
     ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
     ("quantile/gpu", "common/counters.cuh", "stride"),
     ("quantile/gpu", "common/counters.cuh", "place"),
+    ("quantile/bracket", "common/stream.cuh", "scan_samples"),  # whole packs; quantile/gpu.cu has single samples
     ("histogram/gpu", "common/windows.cuh", "count_samples"),  # has no two windows; quantile/gpu.cu does
     ("histogram/grouped", "histogram/guess.cuh", "position_of"),  # with histogram/gpu.cu
     ("study/roofline", "common/stream.cuh", "scan_samples"),  # nothing is kept of what is only read

@@ -18,6 +18,7 @@ PRODUCTION = {
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
     "study/roofline": r"\w+", "common/decode": r"\w+", "digest/gpu": r"\w+", "quantile/gpu": r"\w+",
+    "quantile/bracket": r"\w+",
     "select/gpu": r"\w+",
     "matmul/gpu": r"\w+",
     "matmul/small_k": r"\w+", "matmul/small": r"\w+",

@@ -1,0 +1,265 @@
+// Order statistics of samples that lie on a device, for bracket.py, which says how they are found.
+//
+//   quantile_sample    draws one sample of each of as many strata as there are threads; the last block looks up some of them
+//   quantile_pick      one step of a search among what was gathered: 8 bits of the keys of given ranks
+//   quantile_bracket   counts samples at the ends of ranges, and gathers those inside
+
+#include "common/count_if.cuh"
+#include "common/stream.cuh"
+#include "quantile/keys.cuh"
+
+constexpr int DIGIT = 8, BINS = 1 << DIGIT;  // of a step
+constexpr int TARGETS = 16;                  // ranks that are looked for, at most
+
+// Called by all threads; true in the last block, when what all others stored is visible.
+inline __device__ bool is_last(u64* arrived) {
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(arrived, u64(1)) == gridDim.x - 1;
+        if (last) atomicExch(arrived, u64(0));
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
+// A search of one block for ranks, in ascending order, by 8 bits of keys after 8 bits. All functions are called by all threads.
+template <typename K>
+struct Descent {
+    u32 targets;
+    u32* tally;           // BINS of each target; those with the same upper bits share the counters of the first of them
+    K* upper;             // bits of the keys that are known
+    u64 *ranks, *equal;   // ranks among the samples that have these, and their number
+
+    __device__ bool first_alike(u32 target) const { return target == 0 || upper[target - 1] != upper[target]; }
+    __device__ void clear() const {
+        for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) tally[i] = 0;
+        __syncthreads();
+    }
+    // Counts keys, of which all bits below those of this step are gone.
+    __device__ void count(K key) const {
+        for (u32 target = 0; target < targets; ++target) {
+            if (key >> DIGIT == upper[target] && first_alike(target)) {
+                atomicAdd(tally + target * BINS + u32(key % BINS), 1u);
+            }
+        }
+    }
+    // The same of samples, whose keys are taken less `least`; several loads are in flight.
+    template <typename T>
+    __device__ void count_all(const K* samples, u32 number, K least, int shift) const {
+        constexpr u32 AT_ONCE = 8;
+        for (u32 first = threadIdx.x; first < number; first += AT_ONCE * THREADS) {
+            K loaded[AT_ONCE];
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(samples + min(first + j * THREADS, number - 1));
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) {
+                if (first + j * THREADS < number) count(K(Key<T>::of(loaded[j]) - least) >> shift);
+            }
+        }
+    }
+    // Appends the bits of this step, once all is counted; a warp has a target.
+    __device__ void descend() const {
+        constexpr u32 EACH = BINS / 32;  // counters of a lane
+        const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
+        __syncthreads();
+        u32 shared = min(target, targets - 1);
+        while (!first_alike(shared)) --shared;
+        const u32* const bins = tally + shared * BINS + lane * EACH;
+        u32 own = 0;
+        for (u32 i = 0; i < EACH; ++i) own += bins[i];
+        u32 upto = own;
+        for (u32 apart = 1; apart < 32; apart *= 2) {
+            const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
+            if (lane >= apart) upto += before;
+        }
+        u32 below = upto - own, place = 0;
+        const bool here = target < targets && ranks[target] >= below && ranks[target] < upto;
+        while (here && ranks[target] >= below + bins[place]) below += bins[place++];
+        __syncthreads();
+        if (here) {
+            upper[target] = K(upper[target] << DIGIT | (lane * EACH + place));
+            ranks[target] -= below;
+            equal[target] = bins[place];
+        }
+        __syncthreads();
+    }
+};
+
+// The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
+inline __device__ u32 mixed(u32 x) {
+    x *= 0x85ebca6bu;
+    return (x ^ x >> 13) * 0xc2b2ae35u;
+}
+
+// The place in a stratum is pseudo-random, so that no period is met.
+// `state`: how many blocks have arrived; NaN that were drawn; then of each target, in ascending order, a share of the numbers
+// and how many numbers beyond that it lies. They are replaced by its place among the numbers that were drawn and its key, behind
+// which are written how many samples before have the key, and how many do.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state) {
+    using K = typename Key<T>::type;
+    __shared__ u32 tally[TARGETS * BINS];
+    __shared__ K upper[TARGETS];
+    __shared__ u64 ranks[TARGETS], equal[TARGETS];
+    const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
+    const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
+    const T x = samples[first + (mixed(u32(i)) * size >> 32)];
+    drawn[i] = x;
+    const u32 others = u32(__syncthreads_count(x != x));
+    if (threadIdx.x == 0 && others) atomicAdd(state + 1, u64(others));
+    if (!is_last(state)) return;
+    u64* const of_target = state + 2 + threadIdx.x;
+    if (threadIdx.x < targets) {
+        const i64 numbers = i64(strata - __ldcg(state + 1));
+        const double share = __longlong_as_double(i64(of_target[0])), beyond = __longlong_as_double(i64(of_target[targets]));
+        const i64 place = __double2ll_rn(double(numbers) * share + beyond);
+        of_target[0] = u64(place);
+        ranks[threadIdx.x] = u64(max(min(place, numbers - 1), i64(0)));
+        upper[threadIdx.x] = 0;
+        equal[threadIdx.x] = 0;
+    }
+    const Descent<K> search{targets, tally, upper, ranks, equal};
+    const K* const bits = reinterpret_cast<const K*>(drawn);
+    for (int shift = 8 * sizeof(K) - DIGIT; shift >= 0; shift -= DIGIT) {
+        search.clear();
+        search.template count_all<T>(bits, u32(strata), 0, shift);
+        search.descend();
+    }
+    if (threadIdx.x < targets) {
+        of_target[targets] = upper[threadIdx.x];
+        of_target[2 * targets] = ranks[threadIdx.x];
+        of_target[3 * targets] = equal[threadIdx.x];
+    }
+}
+
+// The rank, among samples that were gathered in `ranges`, of one among all numbers; of one outside it says nothing.
+inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numbers) {
+    u64 before = 0;
+    for (u32 j = 0; j < ranges; ++j) {
+        const u64 below = numbers - sums[2 * j], inside = sums[2 * j + 1];
+        if (rank < below + inside) return before + rank - below;
+        before += inside;
+    }
+    return before;
+}
+
+// Each block has room for `room` samples, and `held` of them; none that count if it says more.
+// `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key less `least`, its
+// rank among the samples that have these, and their number. A step appends the 8 bits from `shift` on. `counters` are zeros.
+// Where the first step finds `ranges` of a read, with its `sums` up to `all`, ranks are those among all numbers.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, typename Key<T>::type least,
+              u64* state, u32* counters, const u64* sums, u32 ranges, u32 all) {
+    using K = typename Key<T>::type;
+    __shared__ u32 tally[TARGETS * BINS];
+    __shared__ K upper[TARGETS];
+    __shared__ u64 ranks[TARGETS], equal[TARGETS];
+    u64* const of_target = state + 1 + threadIdx.x;
+    if (threadIdx.x < targets) {
+        upper[threadIdx.x] = K(*of_target);
+        const u64 rank = of_target[targets];
+        ranks[threadIdx.x] = ranges ? rank_among(rank, sums, ranges, sums[all]) : rank;
+        equal[threadIdx.x] = 0;
+    }
+    const Descent<K> search{targets, tally, upper, ranks, equal};
+    search.clear();
+    const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
+    const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
+    search.template count_all<T>(mine, number, least, shift);
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
+        if (tally[i]) atomicAdd(counters + i, tally[i]);
+    }
+    if (!is_last(state)) return;
+    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
+        tally[i] = __ldcg(counters + i);
+        counters[i] = 0;
+    }
+    search.descend();
+    if (threadIdx.x < targets) {
+        *of_target = upper[threadIdx.x];
+        of_target[targets] = ranks[threadIdx.x];
+        of_target[2 * targets] = equal[threadIdx.x];
+    }
+}
+
+// The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in
+// registers: samples not less than each a, those in each range, and numbers. A block gathers up to `room` samples behind
+// those that it has; `held`: how many, or more than there is room for.
+template <typename T, int GATHERED, int COUNTED>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, T a0, T b0, T a1, T b1, T a2, T b2,
+                 T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7, T a8, T b8, T a9, T b9, T a10, T b10, T a11,
+                 T b11) {
+    constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 1, PER_PACK = 16 / sizeof(T);
+    constexpr Next NEXT = RANGES > 5 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
+    __shared__ u32 of_block[COUNTERS], place;
+    const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7, a8, b8, a9, b9, a10, b10, a11, b11};
+    static_assert(2 * RANGES <= sizeof ends / sizeof(T), "as many as there are arguments");
+    u32 counts[COUNTERS] = {};
+    const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
+    T* const mine = gathered + u64(blockIdx.x) * room;
+    const auto count = [&](T x, u32& kept, u32 bit) {
+#pragma unroll
+        for (int j = 0; j < RANGES; ++j) {
+            const bool reached = x >= ends[2 * j], inside = reached && x <= ends[2 * j + 1];
+            add_if(counts[2 * j], reached, one);
+            add_if(counts[2 * j + 1], inside, one);
+            if (j < GATHERED && inside) kept |= bit;
+        }
+        add_if(counts[2 * RANGES], x == x, one);
+    };
+    bool full = false;  // for this thread: held says more than there is room for
+    const auto prepare = [&] {
+        if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
+        if (threadIdx.x == 0) place = held[blockIdx.x];
+        __syncthreads();
+    };
+    union Pack {
+        uint4 words;
+        T item[PER_PACK];
+    };
+    const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
+    const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), packs = (n - head) / PER_PACK;
+    const auto* const from = reinterpret_cast<const uint4*>(samples + head);
+    // One branch for a pack, which is seldom taken.
+    scan_samples<LOADS, NEXT, true>(from, packs, Share{blockIdx.x, gridDim.x}, prepare, [&](uint4 words) {
+        const Pack pack{words};
+        u32 kept = 0;
+#pragma unroll
+        for (int i = 0; i < PER_PACK; ++i) count(pack.item[i], kept, 1u << i);
+        if (!kept || full) return;
+        const u32 number = u32(__popc(kept)), first = atomicAdd(&place, number);
+        full = first + number > room;
+        if (full) return;
+        T* to = mine + first;
+#pragma unroll
+        for (int i = 0; i < PER_PACK; ++i) {
+            if (kept >> i & 1) *to++ = pack.item[i];
+        }
+    });
+    const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x, tail = head + packs * PER_PACK;
+    const auto count_one = [&](T x) {
+        u32 kept = 0;
+        count(x, kept, 1);
+        if (!kept) return;
+        const u32 to = atomicAdd(&place, 1u);
+        if (to < room) mine[to] = x;
+    };
+    if (thread < head) count_one(samples[thread]);
+    if (thread < n - tail) count_one(samples[tail + thread]);
+#pragma unroll
+    for (int j = 0; j < COUNTERS; ++j) {
+#pragma unroll
+        for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
+        if (threadIdx.x % 32 == 0) atomicAdd(of_block + j, counts[j]);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) held[blockIdx.x] = place;
+    if (threadIdx.x < COUNTERS && of_block[threadIdx.x]) atomicAdd(sums + threadIdx.x, u64(of_block[threadIdx.x]));
+}

@@ -1,0 +1,145 @@
+"""Ranges of keys in which order statistics lie, as good as certainly, by their places in a small sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.quantile.keys import to_keys
+
+SIGMAS = 4.0  # standard deviations of the place of a rank, on either side of which a range ends
+HEAVY = 64  # a value that is more than the 64th part of all samples is counted, not gathered
+
+
+class Target(NamedTuple):
+    """A place among numbers that are drawn: that of a share of them, and so many numbers beyond."""
+
+    share: float
+    beyond: float
+
+
+class Window(NamedTuple):
+    """Places among the sorted numbers that were drawn; outside them where it is open."""
+
+    first: int
+    last: int
+
+
+class Picked(NamedTuple):
+    """Of ranks among some samples: the key, how many samples before that one have it, and how many do."""
+
+    keys: list[int]
+    before: list[int]
+    equal: list[int]
+
+
+class Range(NamedTuple):
+    """Keys from `first` to `last`, that one included."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What a read looks into; no two overlap.
+
+    Attributes
+    ----------
+    gathered
+        The samples in these are kept; ascending.
+    counted
+        Single keys of many samples, ascending.
+    share
+        Of the numbers, about so many are kept.
+    """
+
+    gathered: list[Range]
+    counted: list[Range]
+    share: float
+
+
+def targets_of(ranks: Sequence[int], numbers: int, drawn: int) -> list[Target]:
+    """Where the brackets of ranks begin and end, in turn; those that overlap are one.
+
+    Parameters
+    ----------
+    ranks
+        Ascending, counted from 0.
+    numbers, drawn
+        How many there are.
+    """
+    targets: list[Target] = []
+    for rank in ranks:
+        share = (rank + 0.5) / numbers
+        # The standard deviation if numbers were drawn at random; from strata it is no greater. One more, since a rank
+        # near an end has few numbers on one side.
+        beyond = SIGMAS * (math.sqrt(drawn * share * (1 - share)) + 1)
+        if targets and drawn * share - beyond <= drawn * targets[-1].share + targets[-1].beyond + 1:
+            targets.pop()
+        else:
+            targets.append(Target(share, -beyond))
+        targets.append(Target(share, beyond))
+    return targets
+
+
+def ranges_of(dtype: np.dtype[Any], windows: Sequence[Window], picked: Picked, numbers: int) -> Ranges:
+    """The keys that windows span.
+
+    Parameters
+    ----------
+    dtype
+        Of the samples.
+    windows
+    picked
+        What lies at their ends, two for each.
+    numbers
+        That were drawn.
+    """
+    greatest = greatest_key(dtype)
+    heavy: set[int] = set()
+    parts: list[Range] = []
+    kept = 0
+    for place, window in enumerate(windows):
+        of_window = slice(2 * place, 2 * place + 2)
+        (low, high), before, equal = (values[of_window] for values in picked)
+        first, last = low if window.first >= 0 else 0, high if window.last < numbers else greatest
+        ends = {key: number for key, number in zip((low, high), equal, strict=True) if number * HEAVY > numbers}
+        heavy |= ends.keys()
+        between = min(window.last, numbers - 1) - before[1] - (max(window.first, 0) - before[0] + equal[0])
+        empty = Range(low + 1, high - 1) if low in ends and high in ends and between <= 0 else None
+        parts += [part for part in _without(Range(first, last), sorted(ends)) if part != empty]
+        kept += window.last - window.first + sum(equal) - sum(ends.values())
+    gathered = [part for whole in _united(parts) for part in _without(whole, sorted(heavy))]
+    return Ranges(gathered, [Range(key, key) for key in sorted(heavy)], kept / numbers)
+
+
+@cache
+def greatest_key(dtype: np.dtype[Any]) -> int:
+    """Of a number."""
+    return int(to_keys(np.array([np.inf if dtype.kind == "f" else np.iinfo(dtype).max]).astype(dtype))[0])
+
+
+def _united(ranges: Sequence[Range]) -> list[Range]:
+    """Ranges of the same keys that do not overlap, ascending."""
+    united: list[Range] = []
+    for one in sorted(ranges):
+        if united and one.first <= united[-1].last:
+            united[-1] = Range(united[-1].first, max(united[-1].last, one.last))
+        else:
+            united.append(one)
+    return united
+
+
+def _without(whole: Range, keys: Sequence[int]) -> Iterator[Range]:
+    """The parts of a range between some keys."""
+    inside = [key for key in keys if whole.first <= key <= whole.last]
+    for before, after in pairwise([whole.first - 1, *inside, whole.last + 1]):
+        if before + 1 < after:
+            yield Range(before + 1, after - 1)

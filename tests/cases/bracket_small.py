@@ -1,0 +1,183 @@
+"""Small ragged inputs for the read that finds order statistics: see all.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import device
+from kernels.quantile import bracket
+from kernels.quantile.bracket import TARGETS, WIDE
+from kernels.quantile.keys import to_keys
+from kernels.quantile.ranges import Range, Ranges, Target
+from tests.cases.case import RANDOM, Case, same
+from tests.cases.quantile_small import samples_of
+
+DRAWN = 2048
+TOP = 2**16
+NONE = [Target(0.5, 0.0), Target(0.5, 0.0)]  # that is used
+
+
+def strata(samples: int, drawn: int) -> NDArray[np.int64]:
+    """The place of the sample that is drawn of each stratum; its number decides, as in MurmurHash3."""
+    places = []
+    for number in range(drawn):
+        mixed = number * 0x85EBCA6B % 2**32
+        mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 % 2**32
+        first, end = number * samples // drawn, (number + 1) * samples // drawn
+        places.append(first + (mixed * (end - first) >> 32))
+    return np.array(places)
+
+
+def _sample(dtype: str, size: int, number: int, cp: Any) -> None:
+    """What is drawn, and what lies at places that follow from the number of NaN: open ends, neighbours, equal ones."""
+    samples = samples_of(dtype, size)
+    drawn_bytes = DRAWN * samples.itemsize
+    shares = np.sort(RANDOM(number).random(number))
+    targets = [Target(share, beyond) for share in shares for beyond in (-40 * number, 40.4)]
+    targets[0], targets[-1] = Target(0.0, -3.0), Target(1.0, 3.0)
+    with patch.object(bracket, "DRAWN_BYTES", drawn_bytes):
+        read = bracket._Read(cp.asarray(samples)[1:], [1], targets)
+        windows, picked, nan = read.drawn()
+    expected = samples[1:][strata(size - 1, DRAWN)]
+    assert read._own.get().tobytes() == expected.tobytes() and nan == np.isnan(expected).sum()
+    places = [round((DRAWN - nan) * share + beyond) for share, beyond in targets]
+    assert [place for window in windows for place in window] == places
+    keys = np.sort(to_keys(expected))
+    inside = [min(max(place, 0), DRAWN - int(nan) - 1) for place in places]
+    assert picked.keys == keys[inside].tolist()
+    assert picked.before == [place - int(np.searchsorted(keys, keys[place])) for place in inside]
+    assert picked.equal == [int((keys == keys[place]).sum()) for place in inside]
+
+
+def _all_nan(cp: Any) -> None:
+    with patch.object(bracket, "DRAWN_BYTES", 4 * DRAWN):
+        read = bracket._Read(cp.asarray(np.full(3000, np.nan, np.float32)), [1], [Target(0.5, -9.0), Target(0.5, 9.0)])
+        assert read.drawn()[2] == DRAWN
+
+
+def _among(items: NDArray[Any], held: list[int], room: int) -> NDArray[Any]:
+    """Keys of what blocks have, ascending."""
+    rows = items.reshape(-1, room)
+    return np.sort(np.concatenate([to_keys(row[:number]) for row, number in zip(rows, held, strict=True)]))
+
+
+def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> None:
+    """Ranks from the first to the last, neighbours and equal ones; keys within a range."""
+    random = RANDOM(number)
+    items = samples_of(dtype, room * len(held), number)
+    items[::5] = random.permutation(items)[: len(items[::5])]
+    items[3 * TOP // 4 :] = 2
+    keys = _among(items, held, room)
+    every = np.unique([0, len(keys) - 1, *random.integers(0, len(keys), 4 * TARGETS)])
+    ranks = every[np.linspace(0, len(every) - 1, min(number, len(every))).astype(int)].tolist()
+    state = cp.asarray(np.array(bracket._Search.words(ranks), np.uint64))
+    search = bracket._Search(np.dtype(dtype), ranks, state)
+    kept = bracket._Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
+    span = Range(int(keys[0]), int(keys[-1])) if number % 2 else None
+    search.queue(kept, span)
+    got = search.picked(state.get())
+    assert got.keys == keys[ranks].tolist()
+    assert got.before == [rank - int(np.searchsorted(keys, keys[rank])) for rank in ranks]
+    assert got.equal == [int((keys == keys[rank]).sum()) for rank in ranks]
+    same(state[:1], np.zeros(1))
+    same(search._counters, np.zeros(search._counters.size))
+
+
+def ranges_in(samples: NDArray[Any], gathered: int, counted: int) -> Ranges:
+    """Ranges between keys of samples, of different widths, the first from the least key; single keys between them."""
+    keys = np.unique(to_keys(samples[samples == samples]))
+    ends = keys[np.linspace(0, len(keys) - 1, 3 * gathered + counted + 1).astype(int)].tolist()
+    few = [Range(ends[3 * number] if number else 0, ends[3 * number + 1 + number % 2]) for number in range(gathered)]
+    return Ranges(few, [Range(key, key) for key in ends[3 * gathered : 3 * gathered + counted]], 1.0)
+
+
+def _expected(samples: NDArray[Any], ranges: Ranges) -> tuple[list[list[int]], NDArray[Any]]:
+    """Numbers in and above each range, and in it; the keys of what is gathered, ascending."""
+    keys = to_keys(samples[samples == samples])
+    every = (*ranges.gathered, *ranges.counted)
+    inside = [keys[(keys >= first) & (keys <= last)] for first, last in ranges.gathered]
+    counts = [[int((keys >= first).sum()), int(((keys >= first) & (keys <= last)).sum())] for first, last in every]
+    return counts, np.sort(np.concatenate(inside or [keys[:0]]))
+
+
+def _read(dtype: str, size: int, gathered: int, counted: int, cp: Any, blocks: int = 2, launches: int = 1) -> None:
+    """Counts, what is kept, and the ranks among it; blocks of several tiles, launches one after the other."""
+    samples = samples_of(dtype, size + 1, gathered)
+    ranges = ranges_in(samples[1:], gathered, counted)
+    counts, keys = _expected(samples[1:], ranges)
+    numbers = int((samples[1:] == samples[1:]).sum())
+    limits = device.Limits(blocks, 1024, 1024, 65536, 233472, 232448)
+    wanted = np.unique(RANDOM(size).integers(0, numbers, TARGETS)).tolist()
+    most = -(-size // launches)
+    with (
+        patch.object(device, "limits", lambda: limits), patch.object(bracket, "MOST", most),
+        patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize),
+    ):  # fmt: skip
+        read = bracket._Read(cp.asarray(samples)[1:], wanted, NONE)
+        assert read.queue(ranges)
+        found = read.found(lambda of: wanted, True)
+    words = read._words.get().tolist()
+    assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts and words[read._all] == numbers
+    held = read._kept.held.get().tolist()
+    assert _among(read._kept.items.host, held, read._kept.room).tolist() == keys.tolist()
+    assert (found.samples, found.nan) == (size, size - numbers)
+    ordered = np.sort(to_keys(samples[1:][samples[1:] == samples[1:]]))
+    every = (*ranges.gathered, *ranges.counted)
+    expected = {rank: int(ordered[rank]) for rank in wanted
+                if any(first <= ordered[rank] <= last for first, last in every)}  # fmt: skip
+    assert found.keys == expected
+
+
+def _no_room(dtype: str, size: int, cp: Any) -> None:
+    """Samples that find no room are counted all the same, and only what was counted alone is found."""
+    samples = samples_of(dtype, size)
+    ranges = replace(ranges_in(samples, 1, 1), share=0.0)
+    counts, _ = _expected(samples, ranges)
+    numbers = int((samples == samples).sum())
+    with patch.object(bracket, "TILE_BYTES", 64), patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
+        read = bracket._Read(cp.asarray(samples), [0, 1], NONE)
+        assert read.queue(ranges)
+        found = read.found(lambda of: range(0, numbers, 97), True)
+    words, room = read._words.get().tolist(), read._kept.room
+    assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts
+    assert max(read._kept.held.get()) > room
+    below, inside = numbers - counts[1][0], counts[1][1]
+    ((key, _),) = ranges.counted
+    assert found.keys == {rank: key for rank in range(0, numbers, 97) if below <= rank < below + inside}
+
+
+def bracket_cases() -> Iterator[Case]:
+    """Every kernel, types of every width."""
+    for number, dtype in enumerate(WIDE):
+        size = DRAWN + 1 if number == 0 else 40_007 + number
+        for windows in (1, TARGETS // 2):
+            check = partial(_sample, dtype, size, windows)
+            yield Case("quantile/bracket", "quantile_sample", f"{dtype}, {size}, {windows} windows", check)
+    yield Case("quantile/bracket", "quantile_sample", "all NaN", _all_nan)
+    for dtype, held, room, targets in (
+        ("int32", [1024], 1024, 1), ("float32", [1300, 7, 1025, 0], 1300, 5), ("uint64", [40, 39], 40, TARGETS),
+        ("float64", [2100, 1], 2100, 4), ("int64", [5, 0, 3], 9, 3), ("uint32", [300], 300, 2),
+        ("int32", [TOP, 2 * TOP], 2 * TOP, 6),
+    ):  # fmt: skip
+        check = partial(_search, dtype, held, room, targets)
+        yield Case("quantile/bracket", "quantile_pick", f"{dtype}, {held} of {room}, {targets} ranks", check)
+    for number, (dtype, size) in enumerate((("float32", 70_003), ("int32", 5001), ("float64", 33_000), ("uint32", 2049),
+                                            ("int64", 1037), ("uint64", 4099))):  # fmt: skip
+        for gathered, counted in ((1, 0), (0, 1), (2, 2)) if number % 2 else ((1, 1), (3, 0), (5, 2)):
+            check = partial(_read, dtype, size, gathered, counted)
+            what = f"{dtype}, {size}, {gathered} gathered, {counted} counted"
+            yield Case("quantile/bracket", "quantile_bracket", what, check)
+    for size in (2, 6):
+        check = partial(_read, "float32", size, 1, 0)
+        yield Case("quantile/bracket", "quantile_bracket", f"float32, {size} from 1", check)
+    check = partial(_read, "float32", 140_000, 1, 0, blocks=1, launches=3)
+    yield Case("quantile/bracket", "quantile_bracket", "float32, one block, three launches", check)
+    for dtype in ("float32", "int64"):
+        yield Case("quantile/bracket", "quantile_bracket", f"{dtype}, no room", partial(_no_room, dtype, 20_003))

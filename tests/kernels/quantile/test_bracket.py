@@ -1,0 +1,181 @@
+"""Order statistics that one read finds are those of sorting; what it does not find is left to passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kernels.quantile import bracket, ranges
+from kernels.quantile.bracket import Found, find_on_device
+from kernels.quantile.gpu import WIDE, count_around_on_device, count_cells_on_device
+from kernels.quantile.keys import to_keys, to_sample
+from kernels.quantile.ranks import METHODS
+from kernels.quantile.search import Search
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (2048, 2049, 5003, 16_389, 40_000)
+FIVE = ("0.001", "0.25", "0.5", "0.75", "0.999")
+
+Samples = NDArray[Any]
+Make = Callable[[np.random.Generator, int], Samples]
+
+
+def _specials(random: np.random.Generator, dtype: np.dtype[Any], size: int) -> Samples:
+    """Half NaN, infinities and zeros of both signs; the ends of the range of integers."""
+    if dtype.kind == "f":
+        values = np.array([np.nan, -np.nan, np.nan, np.inf, -np.inf, 0.0, -0.0], dtype)
+    else:
+        values = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, 0], dtype)
+    return values[random.integers(0, len(values), size)]
+
+
+KINDS: dict[str, Make] = {
+    "bell": lambda random, size: random.normal(1e6, 1e4, size),
+    "constant": lambda random, size: np.full(size, 7),
+    "two values": lambda random, size: random.integers(0, 2, size),
+    "ten values": lambda random, size: random.integers(0, 10, size),
+    "sorted": lambda random, size: np.sort(random.integers(0, 10**6, size)),
+    "reversed": lambda random, size: np.arange(size)[::-1],
+    "periodic": lambda random, size: np.arange(size) % 128,
+    "one far": lambda random, size: np.where(np.arange(size) == size // 2, 10**6, 3),
+    "skewed": lambda random, size: np.exp(5 * random.normal(size=size)).clip(0, 1e9),
+}  # fmt: skip
+
+
+def samples_of(kind: str, dtype: str, size: int, random: np.random.Generator) -> Samples:
+    native = np.dtype(dtype)
+    if kind == "any bits":
+        return random.integers(0, 256, size * native.itemsize, np.uint8).view(native).copy()
+    return _specials(random, native, size) if kind == "specials" else KINDS[kind](random, size).astype(native)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few samples are drawn of few."""
+    monkeypatch.setattr(bracket, "DRAWN_BYTES", 2**14)
+    monkeypatch.setattr(bracket, "LEAST", 2048)
+
+
+def begun(dtype: str, texts: Any, method: str = "linear", omit: bool = True) -> Search:
+    return Search.begin(np.dtype(dtype), [(method, Fraction(text)) for text in texts], omit)
+
+
+def completed(search: Search, on_device: Any, found: Found | None) -> Search:
+    """The search after what was found and all passes, proven."""
+    search = search if found is None else search.completed(*found)
+    while search.cells is not None:
+        search = search.counted(count_cells_on_device(on_device, search.cells).get())
+    search.proven_by(count_around_on_device(on_device, search.statistics).get())
+    return search
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("kind", [*KINDS, "any bits", "specials"])
+def test_keys_are_those_of_sorted_samples(cp: Any, kind: str, dtype: str) -> None:
+    """Any method and quantiles, ends among them, samples that begin anywhere; nothing is left to passes."""
+    random = np.random.default_rng(len(kind) + len(dtype))
+    for size in SIZES[:: 1 + (dtype[-2:] == "64")]:
+        start = int(random.integers(0, 4))
+        samples = samples_of(kind, dtype, size + start, random)
+        texts = [Fraction(int(number), 1000) for number in random.integers(0, 1001, 3)]
+        search = begun(dtype, [*texts, *(("0", "1") if size % 2 else ())], METHODS[int(random.integers(len(METHODS)))])
+        found = find_on_device(cp.asarray(samples)[start:], search.ranks, True)
+        keys, nan = np.sort(to_keys(samples[start:])), int(np.isnan(samples[start:]).sum())
+        if found is None and kind == "ten values":
+            continue  # windows in too many of them: few samples were drawn
+        assert found is not None and (found.samples, found.nan) == (size, nan)
+        assert found.keys == {rank: int(keys[rank]) for rank in search.ranks(size - nan)}
+        assert search.completed(*found).cells is None
+
+
+def test_many_ranks(cp: Any) -> None:
+    """More than the search on the device takes at a time; in one window, and in several."""
+    samples = np.random.default_rng(1).normal(size=30_001).astype(np.float32)
+    keys = np.sort(to_keys(samples))
+    for wanted in (range(15_000, 15_060), [*range(100, 130), *range(20_000, 20_030)]):
+        found = find_on_device(cp.asarray(samples), lambda numbers, wanted=wanted: wanted, True)
+        assert found is not None and found.keys == {rank: int(keys[rank]) for rank in wanted}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("shift", [-600, 300])
+def test_what_lies_outside_its_range_is_found_by_passes(
+    cp: Any, dtype: str, shift: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The windows of the greater ranks are elsewhere: those of the others are known."""
+
+    def elsewhere(*given: Any) -> list[ranges.Target]:
+        first, last, *others = ranges.targets_of(*given)
+        return [first, last, *(ranges.Target(share, beyond + shift) for share, beyond in others)]
+
+    monkeypatch.setattr(bracket, "targets_of", elsewhere)
+    samples = (np.random.default_rng(2).normal(size=30_001) * 1e6).astype(dtype)
+    search, on_device = begun(dtype, ("0.25", "0.75"), "lower"), cp.asarray(samples)
+    found = find_on_device(on_device, search.ranks, True)
+    keys = np.sort(to_keys(samples))
+    assert found is not None and found.keys == {7500: int(keys[7500])}
+    assert completed(search, on_device, found).keys == {rank: int(keys[rank]) for rank in (7500, 22_500)}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_what_finds_no_room_is_found_by_passes(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bracket, "ranges_of", lambda *given: replace(ranges.ranges_of(*given), share=0.0))
+    monkeypatch.setattr(bracket, "TILE_BYTES", 64)
+    samples = (np.random.default_rng(3).normal(size=30_001) * 1e6).astype(dtype)
+    search, on_device = begun(dtype, FIVE), cp.asarray(samples)
+    found = find_on_device(on_device, search.ranks, True)
+    assert found == Found(30_001, 0, {})
+    keys = np.sort(to_keys(samples))
+    assert completed(search, on_device, found).keys == {rank: int(keys[rank]) for rank in search.ranks(30_001)}
+
+
+def test_passes_do_what_one_read_does_not(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = np.random.default_rng(4).normal(size=4000).astype(np.float32)
+    half_nan = np.where(np.arange(4000) % 2, samples, np.float32(np.nan))
+    median = begun("float32", ["1/2"])
+    assert find_on_device(cp.asarray(samples[:2047]), median.ranks, True) is None
+    assert find_on_device(cp.asarray(np.full(4000, np.nan)), median.ranks, True) is None
+    assert find_on_device(cp.asarray(half_nan), median.ranks, False) is None
+    for number in (99, 11):  # too many ranks, too many windows
+        search = begun("float32", [Fraction(k, number) for k in range(number)])
+        assert find_on_device(cp.asarray(samples), search.ranks, True) is None
+    few = cp.asarray(np.repeat(np.arange(14, dtype=np.int32), 300))  # all are heavy, two to a window
+    assert find_on_device(few, begun("int32", [Fraction(k, 14) for k in range(1, 14, 2)]).ranks, True) is None
+
+    def full(job: str, count: int, dtype: Any) -> Any:
+        if count > 4096:
+            raise MemoryError
+        return cp.empty(count, dtype)
+
+    monkeypatch.setattr(bracket, "empty", full)
+    assert find_on_device(cp.asarray(samples), median.ranks, True) is None
+
+
+def test_a_nan_that_was_not_drawn(cp: Any) -> None:
+    """It is counted: without it the ranks are others; where it is not left out, none are needed."""
+    samples = np.arange(40_000).astype(np.float64)
+    drawn = np.flatnonzero(samples % 2 == 0)[:0]
+    search = begun("float64", ["0.5"], "lower")
+    for place in range(100, 140):
+        some = samples.copy()
+        some[place] = np.nan
+        found = find_on_device(cp.asarray(some), search.ranks, True)
+        assert found is not None and (found.nan, [*found.keys]) == (1, [19_999])
+        assert to_sample(found.keys[19_999], np.dtype(np.float64)) == np.sort(some)[19_999]
+        propagated = find_on_device(cp.asarray(some), search.ranks, False)
+        drawn = np.append(drawn, propagated is None)
+        assert propagated in (None, Found(40_000, 1, {}))
+    assert set(drawn.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((50, 50), np.float32), np.zeros(5000, np.int16)])
+def test_wrong_arrays_are_refused(cp: Any, wrong: Samples) -> None:
+    with pytest.raises((TypeError, ValueError), match="expected"):
+        find_on_device(cp.asarray(wrong), lambda numbers: [0], True)

@@ -1,0 +1,87 @@
+"""Order statistics of arrays on a GPU: one read finds them, one pass proves them; others are found by passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+import workflows.order_statistics
+import workflows.quantile
+from kernels.quantile import bracket
+from kernels.quantile.search import Search
+from pipeline.errors import VerificationError
+
+pytestmark = pytest.mark.gpu
+
+SIZE = 20_011
+FLOATS = (np.random.default_rng(7).normal(size=SIZE) * 20 + 100).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Few samples are drawn of few; what was counted since, beside what was found by one read."""
+    counted: list[str] = []
+
+    def count(block: Any, search: Search) -> Any:
+        if block.size == SIZE:  # not a run that is checked
+            counted.append("proof" if search.cells is None else "survey")
+        return of_workflow(block, search)
+
+    of_workflow = workflows.quantile.count
+    monkeypatch.setattr(workflows.quantile, "count", count)
+    monkeypatch.setattr(workflows.order_statistics, "count", count)
+    monkeypatch.setattr(bracket, "DRAWN_BYTES", 2**14)
+    monkeypatch.setattr(bracket, "LEAST", 2048)
+    return counted
+
+
+@pytest.mark.parametrize("dtype", bracket.WIDE)
+def test_only_the_proof_is_a_pass(cp: Any, passes: list[str], dtype: str) -> None:
+    samples = FLOATS.astype(dtype)
+    wide = samples.astype(np.float64)
+    result = pipeline.run("quantile", cp.asarray(samples), q=[0.001, 0.25, 0.5, 0.75, 0.999])
+    np.testing.assert_allclose(np.asarray(result), np.quantile(wide, [0.001, 0.25, 0.5, 0.75, 0.999]), rtol=1e-14)
+    assert passes == ["proof"] and result.verification.samples == SIZE and result.verification.checked > 1000
+    reduced = pipeline.run("reduce", cp.asarray(samples), op="median,max,q0")
+    assert reduced.values == {"median": np.median(wide), "max": samples.max(), "q0": samples.min()}
+    assert passes == ["proof", "proof"]
+
+
+def test_what_takes_all_counts_takes_passes(cp: Any, passes: list[str]) -> None:
+    """The deviation from the median, samples that are selected or calibrated, rows, gaps, several arrays."""
+    array, wide = cp.asarray(FLOATS), FLOATS.astype(np.float64)
+    mad = np.median(np.abs(wide - np.median(wide)))
+    assert pipeline.run("reduce", array, op="mad").values["mad"] == mad
+    assert passes[0] == "survey" and passes[-1] == "proof"
+    selected = pipeline.run("reduce", array, op="median", where="x < 100")
+    assert selected.values["median"] == np.median(wide[wide < 100])
+    assert pipeline.run("reduce", array, op="median", gain=2).values["median"] == 2 * np.median(wide)
+    assert pipeline.run("quantile", array[::2], q=[0.5]).values[0] == np.median(wide[::2])
+    rows = pipeline.run("quantile", array[: SIZE - 1].reshape(2, -1), q=[0.5], axis=1)
+    assert [row.values[0] for row in rows] == [np.median(row) for row in wide[: SIZE - 1].reshape(2, -1)]
+    both = pipeline.run("quantile", array, array, q=[0.5])
+    assert both.values[0] == np.median(wide)
+
+
+def test_nan(cp: Any, passes: list[str]) -> None:
+    """Half of all, which make every result NaN or are left out."""
+    samples = np.where(np.arange(SIZE) % 2, FLOATS, np.float32(np.nan))
+    assert np.isnan(pipeline.run("quantile", cp.asarray(samples), q=[0.5]).values[0])
+    passes.clear()
+    result = pipeline.run("quantile", cp.asarray(samples), q=[0.5], nan="omit", method="lower")
+    assert result.values[0] == np.nanquantile(samples, 0.5, method="lower") and passes == ["proof"]
+
+
+def test_a_wrong_key_is_disproved(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = bracket.find_on_device
+    monkeypatch.setattr(bracket, "find_on_device", lambda *given: _moved(find(*given)))
+    with pytest.raises(VerificationError, match="rank"):
+        pipeline.run("quantile", cp.asarray(FLOATS), q=[0.5])
+
+
+def _moved(found: bracket.Found | None) -> bracket.Found | None:
+    """With keys that are one greater."""
+    return found and found._replace(keys={rank: key + 1 for rank, key in found.keys.items()})
