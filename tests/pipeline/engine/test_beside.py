@@ -19,7 +19,6 @@ import pipeline.engine.aggregate_beside
 import pipeline.engine.aggregate_reference
 import pipeline.engine.aggregate_task
 import pipeline.engine.pace
-import pipeline.gpu.blocks
 import pipeline.gpu.pinned
 from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
@@ -28,7 +27,6 @@ from pipeline.engine.pace import LEAST_SECONDS, Check, Pace
 from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.gpu import blocks, loads
-from pipeline.gpu.pinned import SOURCE as SOURCE
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import plainly
@@ -206,9 +204,7 @@ def test_blocks_that_are_miscounted_are_seen(paths: list[str], monkeypatch: pyte
 
 def test_a_block_in_place_of_another_is_seen(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The device gets it twice, and so would the checks, which count as many samples."""
-
-    real: Any = loads.partial
-    blocks_: list[Any] = []
+    blocks_, real = list[Any](), cast(Any, loads.partial)
 
     def first_again(begin: Any, parts: Any, *more: Any) -> Any:
         blocks_.append(parts)
@@ -266,13 +262,13 @@ def test_a_failure_leaves_no_checks(paths: list[str], monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("verify", ["full", "auto", "off"])
 def test_warming_up_checks_a_little(paths: list[str], verify: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the mode, without starting the pace, and in no task: Dask ignores a failure, and describes it for 0.2 s."""
-    results: list[Any] = []
-    real = pipeline.engine.aggregate_task._streamed
-    monkeypatch.setattr(pipeline.engine.aggregate_task, "_streamed", lambda *given: results.append(real(*given)))
-    monkeypatch.setattr(pipeline.engine.aggregate_task, "find_devices", lambda: type("", (), {"usable": 1}))
+    """Whatever the mode, without starting the pace, and in no task, as Dask calls it."""
+    module, results = pipeline.engine.aggregate_task, list[Any]()
+    real = module._streamed
+    monkeypatch.setattr(module, "_streamed", lambda *given: results.append(real(*given)))
+    monkeypatch.setattr(module, "find_devices", lambda: type("", (), {"usable": 1}))
+    monkeypatch.setattr(module, "worker_address", pipeline.cluster.worker.worker_address)
     monkeypatch.setattr(Pace, "check", lambda *_: pytest.fail("asked"))
-    monkeypatch.setattr(pipeline.engine.aggregate_task, "worker_address", pipeline.cluster.worker.worker_address)
     with Client(processes=False, n_workers=1, dashboard_address=None) as client:
         client.run(warm_up, pass_of(verify), chunk_of(paths, verify))
     assert [checks for _, _, checks, _ in results] == [() if verify == "off" else (Check.BESIDE, Check.NOT)]
