@@ -27,6 +27,7 @@ from pipeline.engine.pace import LEAST_SECONDS, Check, Pace
 from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.gpu import blocks, loads
+from pipeline.gpu.pinned import SOURCE as SOURCE
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import plainly
@@ -295,6 +296,6 @@ def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
     pass_, chunk = pass_of("full"), chunk_of(paths, "full")
     replays = Replays(cast(Any, SimpleNamespace(settings=SimpleNamespace(replay=1.0), seed=0)))
     replays.chunk(pass_, chunk, first := compute_chunk(pass_, chunk))
-    extra: Any = replays.extra()
-    again = extra.task[0](*extra.task[1:])
+    function, *arguments = cast(Any, replays.extra()).task
+    again = function(*arguments)
     assert set(first.checks) == {Check.BESIDE} and again.reference is None and again.digest == first.digest
