@@ -204,13 +204,15 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     u32 counts[COUNTERS] = {};
     const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
     T* const mine = gathered + u64(blockIdx.x) * room;
-    const auto count = [&](T x, u32& kept, u32 bit) {
+    // `any` is a value of its own: without it, the assembler of CUDA 13.0 takes bits of two samples for none.
+    const auto count = [&](T x, u32& kept, bool& any, u32 bit) {
 #pragma unroll
         for (int j = 0; j < RANGES; ++j) {
             const bool reached = x >= ends[2 * j], inside = reached && x <= ends[2 * j + 1];
             add_if(counts[2 * j], reached, one);
             add_if(counts[2 * j + 1], inside, one);
             if (j < GATHERED && inside) kept |= bit;
+            any |= j < GATHERED && inside;
         }
         add_if(counts[2 * RANGES], x == x, one);
     };
@@ -231,9 +233,10 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     scan_samples<LOADS, NEXT, true>(from, packs, Share{blockIdx.x, gridDim.x}, prepare, [&](uint4 words) {
         const Pack pack{words};
         u32 kept = 0;
+        bool any = false;
 #pragma unroll
-        for (int i = 0; i < PER_PACK; ++i) count(pack.item[i], kept, 1u << i);
-        if (!kept || full) return;
+        for (int i = 0; i < PER_PACK; ++i) count(pack.item[i], kept, any, 1u << i);
+        if (!any || full) return;
         const u32 number = u32(__popc(kept)), first = atomicAdd(&place, number);
         full = first + number > room;
         if (full) return;
@@ -246,8 +249,9 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x, tail = head + packs * PER_PACK;
     const auto count_one = [&](T x) {
         u32 kept = 0;
-        count(x, kept, 1);
-        if (!kept) return;
+        bool any = false;
+        count(x, kept, any, 1);
+        if (!any) return;
         const u32 to = atomicAdd(&place, 1u);
         if (to < room) mine[to] = x;
     };

@@ -1,16 +1,19 @@
 """Every variant of every kernel on the host, in very many orders of its threads.
 
-python -m tests.benchmarks.schedules OUT.json [1000]
+python -m tests.benchmarks.schedules OUT.json [1000] [CASE ...]
+
+With names of cases only these are run; what OUT.json says of others is kept.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,18 +41,22 @@ def run(number: int, schedules: int) -> dict[str, Any]:
     return row if failed_at is None or case.broken else row | {"failed_at": failed_at}
 
 
-def main(out: str, schedules: str = "1000") -> None:
-    """Run all cases on all cores and write the outcomes."""
-    began = time.monotonic()
+def main(out: str, schedules: str = "1000", *names: str) -> None:
+    """Run all cases, or these, on all cores and write the outcomes."""
+    numbers = [number for number, case in enumerate(CASES) if not names or str(case) in names]
+    kept = json.loads(Path(out).read_text(encoding="utf-8")) if names else {"cases": []}
+    if names and (len(numbers) < len(set(names)) or kept["schedules"] != int(schedules)):
+        raise SystemExit(f"expected names of cases, and {kept['schedules']} schedules as in {out}")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        rows = list(pool.map(run, range(len(CASES)), [int(schedules)] * len(CASES)))
+        rows = list(pool.map(run, numbers, [int(schedules)] * len(numbers)))
+    again = {row["case"] for row in rows}
+    rows = [row for row in kept["cases"] if row["case"] not in again] + rows
     version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     right, broken = ([row for row in rows if row["broken"] is kind] for kind in (False, True))
     held = all(row["passed"] == int(schedules) for row in right) and all(row["passed"] == 0 for row in broken)
     figures = {
         "compiler": version.splitlines()[0],
         "schedules": int(schedules),
-        "seconds": round(time.monotonic() - began),
         "right": len(right),
         "broken": len(broken),
         "launches": sum(row["launches"] for row in rows),

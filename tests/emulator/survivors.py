@@ -29,7 +29,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("histogram/cpu.cpp", "map_holds", "line(high) + 1 < slot"): "the line rises: the first sample is as far below",
     ("histogram/cpu.cpp", "map_holds", "line(low) > slot"): "the line rises: the last sample is as far above",
     ("histogram/cpu.cpp", "searched", "ends at length - 1 (3)"): "what is left at the end is as many",
-    ("common/windows.cuh", "count_samples", "windows.all + first"): "no sample is counted beyond the last counter",
     ("histogram/rows.cu", "rows_in_runs", "bounds[middle] < at"): "a run that ends there is skipped",
     ("histogram/rows.cu", "scan_packs", "items"): "what is located beyond the last sample is not counted",
     ("histogram/rows.cu", "rows_in_runs", "copies"): "the first copy is zero by then",
