@@ -134,10 +134,20 @@ def advanced(search: Search, counts: Counts) -> Search:
         raise Disproved(str(error)) from None
 
 
+def is_found_by_one_read(search: Search, samples: int) -> bool:
+    """Whether one read finds the order statistics of so many samples on a GPU sooner than passes do.
+
+    Not where all counts are needed, nor one order statistic of 32 bits, or two neighbours, for which two passes do.
+    """
+    ranks = search.ranks(samples)
+    apart = bool(ranks) and ranks[-1] - ranks[0] > 1
+    return not search.deviation and (search.dtype.itemsize == 8 or (search.dtype.itemsize == 4 and apart))
+
+
 def look(options: Any, samples: Any) -> Any:
     """The options with what one read of all samples finds on their device."""
     search: Search = options.search
-    if search.dtype.itemsize <= 2 or search.deviation:  # which need all counts
+    if not is_found_by_one_read(search, samples.size):
         return options
     from kernels.quantile.bracket import find_on_device
 

@@ -29,7 +29,7 @@ from kernels.study.roofline import read_stream
 from tests.benchmarks.common import device_medians, save
 from tests.benchmarks.distributions import samples_of
 from tests.benchmarks.markdown import table
-from workflows.quantile import count
+from workflows.quantile import count, is_found_by_one_read
 
 DTYPES = ("int16", "int32", "float32", "int64", "float64")
 DISTRIBUTIONS = ("uniform", "gaussian", "constant", "sorted", "zipf", "two far bins", "half outside", "recording")
@@ -80,7 +80,7 @@ def passes(bench: Bench, texts: Sequence[str]) -> tuple[Works, bool]:
     """The passes of a search, and whether it finds the right samples."""
     begun = search = Search.begin(bench.part.dtype, [("lower", Fraction(text)) for text in texts], True)
     works: Works = {}
-    if bench.part.itemsize > 2 and (found := find_on_device(bench.samples, begun.ranks, True)):
+    if is_found_by_one_read(begun, bench.samples.size) and (found := find_on_device(bench.samples, begun.ranks, True)):
         search = begun.completed(*found)
         works["bracket"] = lambda: find_on_device(bench.samples, begun.ranks, True)
     while search.cells is not None:

@@ -71,15 +71,25 @@ def test_nan(cp: Any, passes: list[str]) -> None:
     samples = np.where(np.arange(SIZE) % 2, FLOATS, np.float32(np.nan))
     assert np.isnan(pipeline.run("quantile", cp.asarray(samples), q=[0.5]).values[0])
     passes.clear()
-    result = pipeline.run("quantile", cp.asarray(samples), q=[0.5], nan="omit", method="lower")
-    assert result.values[0] == np.nanquantile(samples, 0.5, method="lower") and passes == ["proof"]
+    result = pipeline.run("quantile", cp.asarray(samples), q=[0.1, 0.5], nan="omit", method="lower")
+    expected = np.nanquantile(samples, [0.1, 0.5], method="lower")
+    assert np.asarray(result).tolist() == expected.tolist() and passes == ["proof"]
+
+
+@pytest.mark.parametrize("dtype", bracket.WIDE)
+def test_a_median_of_32_bits_takes_passes(cp: Any, passes: list[str], dtype: str) -> None:
+    """Two, which take less time."""
+    samples = FLOATS.astype(dtype)
+    result = pipeline.run("quantile", cp.asarray(samples), q=[0.5])
+    assert result.values[0] == np.median(samples.astype(np.float64))
+    assert (passes == ["proof"]) == (np.dtype(dtype).itemsize == 8) and passes[-1] == "proof"
 
 
 def test_a_wrong_key_is_disproved(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     find = bracket.find_on_device
     monkeypatch.setattr(bracket, "find_on_device", lambda *given: _moved(find(*given)))
     with pytest.raises(VerificationError, match="rank"):
-        pipeline.run("quantile", cp.asarray(FLOATS), q=[0.5])
+        pipeline.run("quantile", cp.asarray(FLOATS), q=[0.1, 0.5])
 
 
 def _moved(found: bracket.Found | None) -> bracket.Found | None:
