@@ -212,8 +212,9 @@ def from_file(machine: str, where: str, beside: str, job: str = "histogram", ver
     theirs = [
         rate for name, rate in figures["peers, bytes per second"].items() if name.lower().startswith(beside.lower())
     ]
-    runs = [Figure(run["bytes_per_second"], f"{run['bytes_per_second'] / 1e9:.1f} GB/s") for run in figures["runs"]
-            if (run.get("job", job), run["where"]) == (job, where) and verify in ("", run["verify"])]  # fmt: skip
+    some = (run for run in figures["runs"] if (run.get("job", "histogram"), run["where"]) == (job, where))
+    runs = [Figure(run["bytes_per_second"], f"{run['bytes_per_second'] / 1e9:.1f} GB/s") for run in some
+            if verify in ("", run["verify"])]  # fmt: skip
     if not theirs or not runs:
         raise NotMeasured(beside)
     best = max(runs)

@@ -123,8 +123,7 @@ def test_what_is_always_checked_and_what_the_pace_allows(
     asked: list[int] = []
     monkeypatch.setattr(Pace, "check", lambda self, nbytes: asked.append(nbytes) or when)
     monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
-    pass_, chunk = pass_of(verify), chunk_of(paths, verify)
-    result = compute_chunk(pass_, chunk)
+    result = compute_chunk(pass_ := pass_of(verify), chunk := chunk_of(paths, verify))
     other = when if verify == "auto" else Check.NOT
     assert result.checks == tuple(Check.BESIDE if part in chunk.always else other for part in chunk.parts)
     assert asked == ([4 * part.samples for part in chunk.parts] if verify == "auto" else [])
@@ -296,6 +295,6 @@ def test_what_is_computed_again_is_not_checked_again(paths: list[str]) -> None:
     pass_, chunk = pass_of("full"), chunk_of(paths, "full")
     replays = Replays(cast(Any, SimpleNamespace(settings=SimpleNamespace(replay=1.0), seed=0)))
     replays.chunk(pass_, chunk, first := compute_chunk(pass_, chunk))
-    function, *arguments = cast(Any, replays.extra()).task
-    again = function(*arguments)
+    task = cast(Any, replays.extra()).task
+    again = task[0](*task[1:])
     assert set(first.checks) == {Check.BESIDE} and again.reference is None and again.digest == first.digest
