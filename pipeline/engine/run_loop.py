@@ -12,7 +12,7 @@ import gc
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -162,15 +162,12 @@ class Run:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Measure the run without its start-up; what it has computed and verified, no signal throws away."""
-        gc.freeze()  # looking for garbage in what there is already would stop all threads, for up to 0.1 s
-        try:
+        with _leaving_garbage() if self.settings.placement.own_process else nullcontext():
             started = perf_counter()
             self.stages.start_up, self.stages.compiling = started - self._began, compiling.total - self._compiled
             yield
             self.stages.wall = perf_counter() - started
             seal()
-        finally:
-            gc.unfreeze()
 
     def passed(self, items: Sequence[Item]) -> Sequence[Item]:
         """Items of a task, as they are passed to its worker."""
@@ -269,3 +266,16 @@ class Run:
         verdict = Verdict(self.mode, samples, checked, items, self.seed, escape, undetected, read_once, self.replayed,
                           self.elsewhere, rounding or None)  # fmt: skip
         return Outcome(*job, source, result, verdict, self.stages, self.workers.description, self.workers.gpus)
+
+
+@contextmanager
+def _leaving_garbage() -> Iterator[None]:
+    """Leave what there is already out of collections, which would stop all threads for up to 0.1 s.
+
+    For a process of our own: in another one, what its program has frozen would be collected again.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -127,18 +127,20 @@ def test_several_jobs_on_the_same_rows(frames: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [("swapped", 0), ("lost", 1)])
-def test_wrong_row_is_found(frames: NDArray[np.float32], wrong: Any) -> None:
+@pytest.mark.parametrize("together", [True, False], ids=["rows together", "row by row"])
+def test_wrong_row_is_found(frames: NDArray[np.float32], wrong: Any, together: bool) -> None:
     """Rows that are told apart wrongly, in a way that leaves all sums as they are."""
     how, place = wrong
 
-    def compute(block: Any, options: Any) -> Any:
-        counts = HISTOGRAM.compute(block, options)
-        counts[4 + place], counts[5 + place] = (counts[5 + place], counts[4 + place]) if how == "swapped" else (
-            counts[4 + place] + counts[5 + place], 0)  # fmt: skip
+    def compute(*arguments: Any) -> Any:
+        counts = (HISTOGRAM.compute_rows if together else HISTOGRAM.compute)(*arguments)
+        one, other = counts[..., 4 + place].copy(), counts[..., 5 + place].copy()
+        counts[..., 4 + place], counts[..., 5 + place] = (other, one) if how == "swapped" else (one + other, 0)
         return counts
 
     source = open_source(["a.bin"], dtype="float32")
-    job = Job(replace(HISTOGRAM, compute=compute), HistogramOptions(**BINS))
+    planted = {"compute_rows": compute} if together else {"compute": compute, "compute_rows": None}
+    job = Job(replace(HISTOGRAM, **planted), HistogramOptions(**BINS))
     jobs = rows_of_source([job], RowsAsked(channels=CHANNELS), source)
     with pytest.raises(VerificationError, match=r"histogram: a number is wrong in chunk 0 .* channel 0, bin [34] \["):
         run_all(jobs, source, Settings(verify="full"))
