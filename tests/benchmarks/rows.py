@@ -267,8 +267,8 @@ ROWS: tuple[Row, ...] = (
     Row("memory for that plan", Need(200, "MB", at_most=True), partial(waiting, GPU, "planning", "megabytes")),
     Row("histogram, 4 GiB of int32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "histogram"), in_readme=True,
-        bound="0.45 s of CPU time are start-up, more than boost-histogram has; both then read the page cache at its rate, "
-              "and this job checks every sample besides. On 2026-11-21, where reading took longer, it was 1.07."),
+        bound="0.45 s of CPU time are start-up, more than boost-histogram has; both then read the page cache at its "
+              "rate, and this job checks every sample besides. On 2026-11-21, where reading took longer, it was 1.07."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
         bound="0.5 s are imports and Dask in one process, 0.9 s the pass of its two threads: 42 % exact sums, 36 % "
@@ -280,6 +280,6 @@ ROWS: tuple[Row, ...] = (
         bound="one BLAS product in float64, which takes twice as long as in float32, is 33 % of the CPU time; its "
               "error bound, rounding and the elements these leave open 25 %, the check of every element 10 %, starting "
               "Dask 11 %, files and memory the rest. That is a sixth of the CPU time of the four products with carries "
-              "in int64 used before. A kernel of its own, which makes the product in float64 instead of BLAS and rounds "
-              "what it multiplies, takes 0.63 of that CPU time at 4096²; it is in this record."),
+              "in int64 used before. A kernel of its own, which makes the product in float64 instead of BLAS and "
+              "rounds what it multiplies, takes 0.63 of that CPU time at 4096²; it is in this record."),
 )  # fmt: skip
