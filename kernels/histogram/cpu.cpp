@@ -1,6 +1,6 @@
 // Histogram on the CPU, called by cpu.py. Each function adds the counts of fewer than 2**32 samples to slots
-// (underflow, the bins, overflow, NaN; see binning.py), of one row or of rows that take turns, sample by sample. Counts are exact: only guesses round, and each is checked by a
-// comparison.
+// (underflow, the bins, overflow, NaN; see binning.py), of one row or of rows that take turns, sample by sample. Counts are
+// exact: only guesses round, and each is checked by a comparison.
 //
 //   count_shifted    integers in bins 2**shift wide, the last one up to `reach`: subtract, shift
 //   count_patterns   samples of one or two bytes: a table holds the slot of each bit pattern

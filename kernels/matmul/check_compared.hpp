@@ -24,39 +24,36 @@ inline Vector<Real> total(const Vector<Real> (&parts)[LANES]) {
     return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
 
+// Calls `each(column, lane)` for some columns of a group, whose lanes take turns.
+template <class Each>
+inline void in_lanes(const int32_t* from, const int32_t* to, Each each) {
+    for (; from + LANES <= to; from += LANES)
+#pragma GCC unroll 4
+        for (size_t i = 0; i < LANES; ++i) each(from[i], i);
+#pragma GCC unroll 3
+    for (size_t i = 0; i + 1 < LANES; ++i)
+        if (from + i < to) each(from[i], i);
+}
+
 // Adds columns to parts of a sum, or subtracts them.
 template <bool SUBTRACTED, class Real>
 inline void add(const Real* numbers, const int32_t* from, const int32_t* to, Vector<Real> (&parts)[LANES]) {
-    for (; from + LANES <= to; from += LANES)
-#pragma GCC unroll 4
-        for (size_t i = 0; i < LANES; ++i) {
-            const Vector<Real> number = loaded(numbers + from[i] * Of<Real>::ROWS);
-            parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
-        }
-#pragma GCC unroll 3
-    for (size_t i = 0; i + 1 < LANES; ++i)
-        if (from + i < to) {
-            const Vector<Real> number = loaded(numbers + from[i] * Of<Real>::ROWS);
-            parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
-        }
+    in_lanes(from, to, [&](int32_t column, size_t i) {
+        const Vector<Real> number = loaded(numbers + column * Of<Real>::ROWS);
+        parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
+    });
 }
 
 // The same, and sums of the powers of two below magnitudes, and of their squares.
 template <bool SUBTRACTED, class Real>
 inline void add_with_powers(const Real* numbers, const int32_t* from, const int32_t* to,
                             Vector<Real> (&parts)[LANES], Vector<Real> (&sums)[2], Vector<Real> (&squares)[2]) {
-    const auto one = [&](int32_t column, size_t i) {
+    in_lanes(from, to, [&](int32_t column, size_t i) {
         const Vector<Real> number = loaded(numbers + column * Of<Real>::ROWS), power = powers(number);
         parts[i] = SUBTRACTED ? parts[i] - number : parts[i] + number;
         sums[i % 2] += power;
         squares[i % 2] += power * power;
-    };
-    for (; from + LANES <= to; from += LANES)
-#pragma GCC unroll 4
-        for (size_t i = 0; i < LANES; ++i) one(from[i], i);
-#pragma GCC unroll 3
-    for (size_t i = 0; i + 1 < LANES; ++i)
-        if (from + i < to) one(from[i], i);
+    });
 }
 
 // What the bounds of sums are made of, as in check_limits.py.

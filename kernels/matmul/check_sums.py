@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,7 @@ class TileSums:
             arrays[-1][:, :rows] = own.T
         pointers = [array.ctypes.data for array in arrays] + [None] * (own is None)
         parts_of_bounds = LimitsOf(*pointers, limits.powers, limits.roundings, limits.underflow, UPWARDS)
-        differences, likely, most = (np.empty(products.shape, self._real) for _ in range(3))
+        differences, likely, most = (_aligned(products.shape, self._real, np.empty) for _ in range(3))
         self._call(
             "compare", self._product(number), self._members, parts_of_bounds, self._weights, products, sizes,
             self._buffer(self._width), differences, likely, most,
@@ -257,7 +257,7 @@ class TileSums:
 
     def _buffer(self, columns: int) -> Array:
         """A vector for each of so many columns."""
-        return np.empty((min(columns, self._of.factors.columns), CACHE_LINE), np.uint8)
+        return _aligned((min(columns, self._of.factors.columns), CACHE_LINE), np.dtype(np.uint8), np.empty)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a function, with the addresses of arrays."""
@@ -265,9 +265,9 @@ class TileSums:
         return getattr(self._library, name)(self._type, *addresses)
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros from the start of a cache line on."""
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[..., Array] = np.zeros) -> Array:
+    """Numbers from the start of a cache line on: a vector that crosses two would be two loads."""
     nbytes = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
+    memory = make(nbytes + CACHE_LINE, np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + nbytes].view(dtype).reshape(shape)

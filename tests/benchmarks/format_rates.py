@@ -67,7 +67,9 @@ STORES: Mapping[str, tuple[Write, tuple[str, ...], str, str | None, bool]] = {
 
 def streamed(source: Source, device: str, verify: str, counts: Any) -> dict[str, Any]:
     """One run: seconds after its start, stages, share checked, and whether the counts are right."""
-    report = to_json(run(WORKFLOWS["histogram"], OPTIONS, source, Settings(Placement(device), verify)))
+    report = to_json(
+        run(WORKFLOWS["histogram"], OPTIONS, source, Settings(Placement(device, own_process=True), verify))
+    )
     verdict = report["verification"]
     found = report["result"]["histogram"]["storage"]["values"][1:-1]
     return {

@@ -211,3 +211,7 @@ def test_context_of_the_only_gpu_is_begun_first(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     pipeline.__main__.expect_processes(words)
     assert calls == [1] * makes
+
+
+def test_a_word_that_is_too_long_for_a_file_is_no_job() -> None:
+    assert not pipeline.__main__.computes_on_gpu("x" * 5000) and pipeline.__main__.computes_on_gpu("histogram")

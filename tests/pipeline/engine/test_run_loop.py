@@ -10,6 +10,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
+from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.run_loop import Run, Work
 from pipeline.settings import Settings
@@ -97,3 +98,18 @@ def test_one_more_gets_ready_where_there_are_threads_for_checks(
     work = Work([(1,)], 1, str, lambda items: (total, items), lambda *_: [(total, (2,))], lambda *_: iter(()))
     assert len(list(run._submit(work, (1,)))) == 2
     assert taken == [{"GPU": 1 / shared}, None] and run.computing == 2 * gpus
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_a_program_has_frozen_stays_frozen(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in a process of our own objects are left out of collections meanwhile."""
+    monkeypatch.setattr("pipeline.engine.run_loop.seal", lambda: None)
+    run = Run(Settings(Placement(own_process=own)), 2)
+    run._began, run._compiled = 0.0, 0.0
+    calls: list[str] = []
+    for name in ("freeze", "unfreeze"):
+        monkeypatch.setattr(f"gc.{name}", lambda name=name: calls.append(name))
+    with pytest.raises(RuntimeError, match="planted"), run.timed():
+        assert calls == ["freeze"] * own
+        raise RuntimeError("planted")
+    assert calls == ["freeze", "unfreeze"] * own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,10 +58,10 @@ def test_what_is_shared_stays_shared(tmp_path: Path, monkeypatch: pytest.MonkeyP
     chunk = chunk_of(written(tmp_path, "zarr 3, sharded"))
 
     def parts(chunk: Chunk) -> list[int]:
-        blocks = [piece.block for piece in chunk.pieces if isinstance(piece, BlockPiece)]
+        blocks: list[Any] = [piece.block for piece in chunk.pieces if isinstance(piece, BlockPiece)]
         return [len({id(one) for one in some}) for some in (
-            [block.grid for block in blocks], [block.decode for block in blocks],  # type: ignore[attr-defined]
-            [file for block in blocks for file in block.stored.files],  # type: ignore[attr-defined]
+            [block.grid for block in blocks], [block.decode for block in blocks],
+            [file for block in blocks for file in block.stored.files],
         )]  # fmt: skip
 
     assert parts(travelled(chunk)) == parts(chunk)
