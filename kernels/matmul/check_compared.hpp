@@ -10,13 +10,27 @@
 
 namespace {
 
-constexpr size_t LANES = 4;  // terms of a group that are added up side by side
+constexpr size_t LANES = 4;   // terms of a group that are added up side by side
+constexpr size_t JOINED = 8;  // blocks whose parts of a sum are added up before they are added to it
 
 // In blocks of so many columns, which fit the cache: the columns that each sum adds, from starts[2 s] on, and those that it
 // subtracts, from starts[2 s + 1] on. Each block has starts of its own.
 struct Groups {
     const int32_t *columns, *starts;
     size_t sums, width;
+};
+
+template <class Real>
+struct Total {
+    Vector<Real> sum, parts;
+
+    // The number of the block counts from 1; `last`: there is no other one.
+    void add(Vector<Real> part, size_t block, bool last) {
+        parts += part;
+        if (block % JOINED && !last) return;
+        sum += parts;
+        parts = Vector<Real>{};
+    }
 };
 
 template <class Real>
@@ -72,14 +86,16 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
     const Limits<Real>& limits = *static_cast<const Limits<Real>*>(of_limits);
     Real* buffer = static_cast<Real*>(memory);
     struct Sums {
-        Vector<Real> total, powers, squares;
+        Total<Real> total;
+        Vector<Real> powers, squares;
     };
     std::vector<Sums> sums(groups.sums);
     for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
         std::fill(sums.begin(), sums.end(), Sums{});
         const int32_t* starts = groups.starts;
-        for (size_t at = 0; at < m.columns; at += groups.width, ++starts) {
+        for (size_t at = 0, block = 1; at < m.columns; at += groups.width, ++block, ++starts) {
             const size_t width = m.columns - at < groups.width ? m.columns - at : groups.width;
+            const bool last = at + width == m.columns;
             load<T, Real, OF_BOTH>(m, row, at, width, false, static_cast<const Real*>(weights), row_squares, nullptr,
                                    buffer);
             for (size_t s = 0; s < groups.sums; ++s, starts += 2) {
@@ -87,7 +103,7 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
                 Vector<Real> parts[LANES] = {}, powers[2] = {}, squares[2] = {};
                 add_with_powers<false>(buffer, columns + starts[0], columns + starts[1], parts, powers, squares);
                 add_with_powers<true>(buffer, columns + starts[1], columns + starts[2], parts, powers, squares);
-                sums[s].total += total<Real>(parts);
+                sums[s].total.add(total<Real>(parts), block, last);
                 sums[s].powers += powers[0] + powers[1];
                 sums[s].squares += squares[0] + squares[1];
             }
@@ -97,7 +113,7 @@ void compare_groups(const Matrix& m, const Groups& groups, const void* of_limits
             const size_t at = s * HEIGHT + row;
             Vector<Real> product;
             for (size_t i = 0; i < Of<Real>::ROWS; ++i) product[i] = static_cast<Real>(products[at + i]);
-            store(static_cast<Real*>(to) + at, product - sums[s].total);
+            store(static_cast<Real*>(to) + at, product - sums[s].total.sum);
             const Vector<Real> others = halves * limits.of_halves[s] + static_cast<Real>(limits.underflow);
             const Vector<Real> own = limits.own_bounds ? loaded(limits.own_bounds + at) : norms * limits.own[s];
             const Vector<Real> most = (others + own + sums[s].powers * static_cast<Real>(limits.powers)) *

@@ -15,7 +15,7 @@ ESCAPE = 2.0**-20  # probability that wrong elements of a row escape all rounds,
 SMALL_FACTOR = 4096 * 4096  # elements of B; larger ones have larger groups
 # Columns in a group, and groups at most: small ones admit smaller errors, and take more sums.
 GROUPS = {"float32": (2048, 8), "float64": (256, 64)}
-LARGE_GROUP = 512  # columns of those of large factors, at least: sums of smaller ones take longer than a GPU's product
+LARGE_GROUP = 768  # columns of those of large factors, at least: sums of smaller ones take longer than a GPU's product
 # Of float16, whose roundings are large, groups of so many columns for each round: the first number up to a B of 4096²,
 # beyond that more, so that sums do not take much longer than reading the matrices. An element is in one group of every
 # round; the mean of its sums has the error of a group of this size.

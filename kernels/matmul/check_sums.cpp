@@ -13,12 +13,13 @@ template <class T, class Real>
 void add_groups(const Matrix& m, bool sizes, const Groups& groups, double* column_squares, void* memory, void* to,
                 size_t stride) {
     Real *buffer = static_cast<Real*>(memory), *out = static_cast<Real*>(to);
-    std::vector<Vector<Real>> sums(groups.sums);
+    std::vector<Total<Real>> sums(groups.sums);
     for (size_t row = 0; row < m.rows; row += Of<Real>::ROWS) {
-        std::fill(sums.begin(), sums.end(), Vector<Real>{});
+        std::fill(sums.begin(), sums.end(), Total<Real>{});
         const int32_t* starts = groups.starts;
-        for (size_t at = 0; at < m.columns; at += groups.width, ++starts) {
+        for (size_t at = 0, block = 1; at < m.columns; at += groups.width, ++block, ++starts) {
             const size_t width = m.columns - at < groups.width ? m.columns - at : groups.width;
+            const bool last = at + width == m.columns;
             load<T, Real, OF_COLUMNS>(m, row, at, width, sizes, nullptr, nullptr, column_squares, buffer);
             for (size_t s = 0; s < groups.sums; ++s, starts += 2) {
                 const int32_t* columns = groups.columns;
@@ -28,10 +29,10 @@ void add_groups(const Matrix& m, bool sizes, const Groups& groups, double* colum
                     add<false>(buffer, columns + starts[1], columns + starts[2], parts);
                 else
                     add<true>(buffer, columns + starts[1], columns + starts[2], parts);
-                sums[s] += total<Real>(parts);
+                sums[s].add(total<Real>(parts), block, last);
             }
         }
-        for (size_t s = 0; s < groups.sums; ++s) store(out + s * stride + row, sums[s]);
+        for (size_t s = 0; s < groups.sums; ++s) store(out + s * stride + row, sums[s].sum);
     }
 }
 

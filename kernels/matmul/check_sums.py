@@ -17,7 +17,7 @@ from kernels.matmul.check_lines import INNER, TYPES, UPWARDS, Array, gamma_of, w
 from kernels.matmul.check_measured import Measured
 
 # As in check_sums.cpp.
-HEIGHT, LANES = 128, 4
+HEIGHT, LANES, JOINED = 128, 4, 8
 
 # Columns of a block, of which each sum adds up its own: a few of every group, and vectors of them stay in the cache.
 WIDTH, OF_GROUP = 256, 16
@@ -29,8 +29,9 @@ CACHE_LINE = 64
 
 def depth_of(starts: Array) -> int:
     """Additions until a number is part of the sum of its group, at most, from `starts` of `Groups.members`."""
-    of_lanes = -(-np.diff(starts) // LANES)
-    return int(of_lanes.reshape(len(starts), -1, 2).sum(-1).max(initial=0)) + LANES.bit_length() - 1 + len(starts)
+    of_lanes, blocks = -(-np.diff(starts) // LANES), len(starts)
+    of_block = int(of_lanes.reshape(blocks, -1, 2).sum(-1).max(initial=0)) + LANES.bit_length() - 1
+    return of_block + min(blocks, JOINED) + -(-blocks // JOINED)
 
 
 class TileSums:

@@ -69,7 +69,8 @@ def test_members_are_those_of_the_matrix(dtype: str, width: int) -> None:
 
 def test_depth_counts_the_additions_of_the_longest_way() -> None:
     starts = np.array([[0, 5, 6, 6, 6], [6, 6, 10, 13, 20]])  # in lanes of four: 2 + 1, 0 + 0; 0 + 1, 1 + 2
-    assert depth_of(starts) == 3 + 2 + 2  # then lanes are added up, and blocks
+    assert depth_of(starts) == 3 + 2 + 2 + 1  # then lanes are added up, the parts of both blocks, and those of eight
+    assert depth_of(np.tile(starts, (9, 1))) == 3 + 2 + 8 + 3
 
 
 def test_elements_of_sums() -> None:
