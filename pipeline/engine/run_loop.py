@@ -109,8 +109,8 @@ class Work(Generic[Item]):
 class Run:
     """A run in progress: how it is verified, how many tasks share a GPU (lanes), and where its time went so far.
 
-    So many more get ready beside them (`ahead`). Chunks, or tasks of regions, were computed again (`replayed`), of
-    these on another device (`elsewhere`).
+    So many more get ready beside them (`ahead`). So many tasks that compute were `submitted`; chunks, or tasks of
+    regions, were computed again (`replayed`), of these on another device (`elsewhere`).
     """
 
     settings: Settings
@@ -120,6 +120,7 @@ class Run:
     stages: Stages = field(default_factory=Stages)
     replayed: int = 0
     elsewhere: int = 0
+    submitted: int = 0
     workers: Workers = field(init=False)
     _began: float = field(init=False)
 
@@ -244,7 +245,10 @@ class Run:
         there = dict(anywhere)
         if self.workers.addresses is None and (address := work.worker(items)):
             there |= {"workers": [address], "allow_other_workers": True}
-        yield (computed := submit(work.compute(items), resources=resources, priority=1, **there))
+        # In their order: Dask would take tasks of one priority in any. Neighbours share what they read.
+        self.submitted += 1
+        priority = 1 + 1 / self.submitted
+        yield (computed := submit(work.compute(items), resources=resources, priority=priority, **there))
         for task in work.check(items, computed):
             yield submit(task, **anywhere)
 
