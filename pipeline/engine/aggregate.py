@@ -270,7 +270,7 @@ def _one_pass(
 
     tasks: Iterable[Sequence[Chunk]] = ((chunk,) for chunk in chunks)
     if isinstance(chunks, tuple):
-        tasks = batches(chunks, CHUNKS_OF_TASK, loop.computing, TASKS)
+        tasks = batches([chunks], CHUNKS_OF_TASK, loop.computing, TASKS)
     tasks = map(loop.passed, tasks)
     left = sum(chunk.nbytes for chunk in chunks) if isinstance(chunks, tuple) else source.nbytes
 

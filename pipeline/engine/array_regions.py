@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline.engine.array_ahead import PreparedChecks
 from pipeline.engine.array_joined import JOINED_BYTES, Joined, JoinedChecks, join
@@ -30,15 +30,10 @@ from workflows.regions import Bounds, common, sizes
 TASK_BYTES = 2**29
 # Fewest tasks per thread, so that all end at about the same time; few for a GPU, because it idles between them.
 TASKS = {"cpu": 8, "gpu": 3}
-# So many tasks before the last of a group, the first of the next one begins: it reads what the others will share while
-# a GPU computes these.
-LEAD = 2
 
 # Bytes of a piece, inputs and output together, that is checked if there is time: a tenth of a second. Larger if there
 # would be more than so many.
 EXTRA_BYTES, EXTRAS = 2**24, 2**16
-
-Item = TypeVar("Item")
 
 
 def checked_together(plan: ArrayPlan, settings: Settings) -> bool:
@@ -51,23 +46,6 @@ def joined_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str, comp
     """The regions that are checked at once, where so many tasks compute at a time."""
     checking = computing if device == "gpu" else -(-computing // THREADS["cpu"])  # workers, or more
     return join(regions, plan.output.spec, min(JOINED_BYTES[device], plan.output.spec.nbytes // checking))
-
-
-def led(groups: Sequence[Sequence[Item]]) -> list[Item]:
-    """The tasks of all groups, in order, but for the first of each group, which begins `LEAD` tasks sooner.
-
-    Examples
-    --------
-    >>> led([["a", "b", "c", "d"], ["e", "f"], ["g"]])
-    ['a', 'b', 'e', 'c', 'd', 'g', 'f']
-    """
-    tasks: list[Item] = []
-    before = 0  # tasks of the group before, but for its first one
-    for first, *rest in filter(None, groups):
-        tasks.insert(len(tasks) - min(LEAD, before), first)
-        tasks += rest
-        before = len(rest)
-    return tasks
 
 
 def run_regions(
@@ -158,7 +136,7 @@ def run_regions(
     joined = JoinedChecks(plan, groups, label, 2 * computing, note, done, ahead)
     most = TASK_BYTES // max(1, nbytes(regions[:1]))
     parts = [group.regions for group in groups] if grouped else [list(left)]
-    tasks = led([batches(part, most, loop.computing, TASKS[device]) for part in parts])
+    tasks = batches(parts, most, loop.computing, TASKS[device])
     loop.complete(Work(tasks, nbytes(list(left)), label, compute, check, finish, extra=extra))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
         raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}; report this")

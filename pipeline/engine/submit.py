@@ -28,12 +28,15 @@ class _Started(Generic[Item]):
     extra: bool
 
 
-def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> list[Sequence[Item]]:
-    """Group items into tasks, in order: Dask spends as long on a task of one item as on a task of several.
+def batches(
+    groups: Sequence[Sequence[Item]], most: int, computing: int, tasks: int
+) -> list[Sequence[Item]]:  # fmt: skip
+    """Items of tasks, in order: Dask spends as long on a task of one item as on a task of several.
 
     Parameters
     ----------
-    items
+    groups
+        Of items, of which no task has those of two.
     most
         Items per task, at most.
     computing
@@ -41,8 +44,8 @@ def batches(items: Sequence[Item], most: int, computing: int, tasks: int) -> lis
     tasks
         Fewest tasks for each of these if tasks have several items, so that all end at about the same time.
     """
-    number = max(1, min(most, len(items) // (tasks * computing)))
-    return [items[start : start + number] for start in range(0, len(items), number)]
+    number = max(1, min(most, sum(map(len, groups)) // (tasks * computing)))
+    return [items[start : start + number] for items in groups for start in range(0, len(items), number)]
 
 
 def results(
