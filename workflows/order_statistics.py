@@ -90,7 +90,7 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
 
     def joined(partial: Any, counts: Any) -> Any:
         xp = array_module(partial)
-        return xp.concatenate((xp.full(1, partial.size, np.int64), partial, counts))
+        return xp.concatenate((xp.full(1, partial.size, np.int64), partial, xp.asarray(counts)))
 
     def parts(partial: Any) -> tuple[Any, Any]:
         end = 1 + int(partial[0])

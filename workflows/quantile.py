@@ -134,20 +134,15 @@ def advanced(search: Search, counts: Counts) -> Search:
         raise Disproved(str(error)) from None
 
 
-def is_found_by_one_read(search: Search, samples: int) -> bool:
-    """Whether one read finds the order statistics of so many samples on a GPU sooner than passes do.
-
-    Not where all counts are needed, nor one order statistic of 32 bits, or two neighbours, for which two passes do.
-    """
-    ranks = search.ranks(samples)
-    apart = bool(ranks) and ranks[-1] - ranks[0] > 1
-    return not search.deviation and (search.dtype.itemsize == 8 or (search.dtype.itemsize == 4 and apart))
+def is_found_by_one_read(search: Search) -> bool:
+    """Whether one read finds the order statistics on a GPU sooner than passes do: not where all counts are needed."""
+    return not search.deviation and search.dtype.itemsize > 2
 
 
 def look(options: Any, samples: Any) -> Any:
     """The options with what one read of all samples finds on their device."""
     search: Search = options.search
-    if not is_found_by_one_read(search, samples.size):
+    if not is_found_by_one_read(search):
         return options
     from kernels.quantile.bracket import find_on_device
 
@@ -161,7 +156,8 @@ def count(block: Any, search: Search) -> Any:
         from kernels.quantile.gpu import count_around_on_device, count_cells_on_device
 
         if search.cells is None:
-            return count_around_on_device(block, search.statistics)
+            known = search.around and search.around.count(block, search.statistics)
+            return count_around_on_device(block, search.statistics) if known is None else known
         return count_cells_on_device(block, search.cells)
     if search.cells is None:
         return cpu.count_around(block, search.statistics)

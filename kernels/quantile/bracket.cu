@@ -1,15 +1,17 @@
 // Order statistics of samples that lie on a device, for bracket.py, which says how they are found.
 //
 //   quantile_sample    draws one sample of each of as many strata as there are threads; the last block looks up some of them
-//   quantile_pick      one step of a search among what was gathered: 8 bits of the keys of given ranks
+//   quantile_pick      one step of a search among what was gathered: some bits of the keys of given ranks
 //   quantile_bracket   counts samples at the ends of ranges, and gathers those inside
+//   quantile_prove     counts what was gathered around the keys that were found, and all samples with it
 
 #include "common/count_if.cuh"
 #include "common/stream.cuh"
 #include "quantile/keys.cuh"
 
-constexpr int DIGIT = 8, BINS = 1 << DIGIT;  // of a step
-constexpr int TARGETS = 16;                  // ranks that are looked for, at most
+constexpr int MOST_TARGETS = 16, SHORT = 8;  // ranks that are looked for, at most, and bits of a step
+constexpr int FEW_TARGETS = 2, LONG = 11;    // the same of few, whose counters leave room for more bits
+constexpr int HEAVY = 64;                    // a key that more than this part of the samples has is not gathered
 
 // Called by all threads; true in the last block, when what all others stored is visible.
 inline __device__ bool is_last(u64* arrived) {
@@ -25,24 +27,29 @@ inline __device__ bool is_last(u64* arrived) {
     return last;
 }
 
-// A search of one block for ranks, in ascending order, by 8 bits of keys after 8 bits. All functions are called by all threads.
-template <typename K>
+// A search of one block for ranks, in ascending order, by some bits of keys after others. All functions are called by all
+// threads.
+template <int DIGIT, typename K>
 struct Descent {
+    static constexpr int BINS = 1 << DIGIT, EACH = BINS / 32;  // counters of a lane, one apart, so that banks differ
+    static constexpr int ROW = BINS + 32;
+    static __device__ u32 at(u32 bin) { return bin + bin / EACH; }
+
     u32 targets;
-    u32* tally;           // BINS of each target; those with the same upper bits share the counters of the first of them
+    u32* tally;           // a row of each target; those with the same upper bits share the counters of the first of them
     K* upper;             // bits of the keys that are known
     u64 *ranks, *equal;   // ranks among the samples that have these, and their number
 
     __device__ bool first_alike(u32 target) const { return target == 0 || upper[target - 1] != upper[target]; }
     __device__ void clear() const {
-        for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) tally[i] = 0;
+        for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) tally[i] = 0;
         __syncthreads();
     }
     // Counts keys, of which all bits below those of this step are gone.
     __device__ void count(K key) const {
         for (u32 target = 0; target < targets; ++target) {
             if (key >> DIGIT == upper[target] && first_alike(target)) {
-                atomicAdd(tally + target * BINS + u32(key % BINS), 1u);
+                atomicAdd(tally + target * ROW + at(u32(key % BINS)), 1u);
             }
         }
     }
@@ -62,14 +69,13 @@ struct Descent {
     }
     // Appends the bits of this step, once all is counted; a warp has a target.
     __device__ void descend() const {
-        constexpr u32 EACH = BINS / 32;  // counters of a lane
         const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
         __syncthreads();
         u32 shared = min(target, targets - 1);
         while (!first_alike(shared)) --shared;
-        const u32* const bins = tally + shared * BINS + lane * EACH;
+        const u32* const bins = tally + shared * ROW + at(lane * EACH);
         u32 own = 0;
-        for (u32 i = 0; i < EACH; ++i) own += bins[i];
+        for (int i = 0; i < EACH; ++i) own += bins[i];
         u32 upto = own;
         for (u32 apart = 1; apart < 32; apart *= 2) {
             const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
@@ -98,11 +104,13 @@ inline __device__ u32 mixed(u32 x) {
 // `state`: how many blocks have arrived; NaN that were drawn; then of each target, in ascending order, a share of the numbers
 // and how many numbers beyond that it lies. They are replaced by its place among the numbers that were drawn and its key, behind
 // which are written how many samples before have the key, and how many do.
-template <typename T>
+// `range`: where there are two targets, how many of them are fit to be the ends of a range, then the bits of the samples
+// there. A key that many samples have is not, nor is any beside NaN, unless these are left out: `omit`.
+template <typename T, int DIGIT, int TARGETS>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state) {
+quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 omit, u64* range) {
     using K = typename Key<T>::type;
-    __shared__ u32 tally[TARGETS * BINS];
+    __shared__ u32 tally[TARGETS * Descent<DIGIT, K>::ROW];
     __shared__ K upper[TARGETS];
     __shared__ u64 ranks[TARGETS], equal[TARGETS];
     const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
@@ -122,17 +130,24 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state) {
         upper[threadIdx.x] = 0;
         equal[threadIdx.x] = 0;
     }
-    const Descent<K> search{targets, tally, upper, ranks, equal};
+    const Descent<DIGIT, K> search{targets, tally, upper, ranks, equal};
     const K* const bits = reinterpret_cast<const K*>(drawn);
-    for (int shift = 8 * sizeof(K) - DIGIT; shift >= 0; shift -= DIGIT) {
+    for (int shift = (8 * int(sizeof(K)) - 1) / DIGIT * DIGIT; shift >= 0; shift -= DIGIT) {
         search.clear();
         search.template count_all<T>(bits, u32(strata), 0, shift);
         search.descend();
     }
     if (threadIdx.x < targets) {
-        of_target[targets] = upper[threadIdx.x];
+        const K key = upper[threadIdx.x];
+        of_target[targets] = key;
         of_target[2 * targets] = ranks[threadIdx.x];
         of_target[3 * targets] = equal[threadIdx.x];
+        const u64 nan = __ldcg(state + 1), numbers = strata - nan;
+        if (targets != 2) return;
+        const i64 place = i64(of_target[0]);
+        const K open = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? key : Key<T>::LAST;
+        range[1 + threadIdx.x] = Key<T>::bits(open);
+        if (equal[threadIdx.x] * HEAVY <= numbers && (omit || nan == 0)) atomicAdd(range, u64(1));
     }
 }
 
@@ -149,14 +164,15 @@ inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numb
 
 // Each block has room for `room` samples, and `held` of them; none that count if it says more.
 // `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key less `least`, its
-// rank among the samples that have these, and their number. A step appends the 8 bits from `shift` on. `counters` are zeros.
+// rank among the samples that have these, and their number. A step appends the bits from `shift` on. `counters` are zeros.
 // Where the first step finds `ranges` of a read, with its `sums` up to `all`, ranks are those among all numbers.
-template <typename T>
+template <typename T, int DIGIT, int TARGETS>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, typename Key<T>::type least,
               u64* state, u32* counters, const u64* sums, u32 ranges, u32 all) {
     using K = typename Key<T>::type;
-    __shared__ u32 tally[TARGETS * BINS];
+    constexpr int ROW = Descent<DIGIT, K>::ROW;
+    __shared__ u32 tally[TARGETS * ROW];
     __shared__ K upper[TARGETS];
     __shared__ u64 ranks[TARGETS], equal[TARGETS];
     u64* const of_target = state + 1 + threadIdx.x;
@@ -166,17 +182,17 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
         ranks[threadIdx.x] = ranges ? rank_among(rank, sums, ranges, sums[all]) : rank;
         equal[threadIdx.x] = 0;
     }
-    const Descent<K> search{targets, tally, upper, ranks, equal};
+    const Descent<DIGIT, K> search{targets, tally, upper, ranks, equal};
     search.clear();
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
     search.template count_all<T>(mine, number, least, shift);
     __syncthreads();
-    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
+    for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) {
         if (tally[i]) atomicAdd(counters + i, tally[i]);
     }
     if (!is_last(state)) return;
-    for (u32 i = threadIdx.x; i < targets * BINS; i += THREADS) {
+    for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) {
         tally[i] = __ldcg(counters + i);
         counters[i] = 0;
     }
@@ -188,17 +204,30 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
     }
 }
 
+template <typename T>
+inline __device__ T value_of(u64 bits) {
+    union {
+        typename Key<T>::type bits;
+        T value;
+    } own{typename Key<T>::type(bits)};
+    return own.value;
+}
+
 // The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in
-// registers: samples not less than each a, those in each range, and numbers. A block gathers up to `room` samples behind
+// registers: samples not less than each a, those in each range, numbers, and all. A block gathers up to `room` samples behind
 // those that it has; `held`: how many, or more than there is room for.
+// One range alone is that of `range`, as `quantile_sample` wrote it; nothing is done where its ends are not fit.
 template <typename T, int GATHERED, int COUNTED>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, T a0, T b0, T a1, T b1, T a2, T b2,
+quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, const u64* range, T a0, T b0, T a1, T b1, T a2, T b2,
                  T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7, T a8, T b8, T a9, T b9, T a10, T b10, T a11,
                  T b11) {
-    constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 1, PER_PACK = 16 / sizeof(T);
+    constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 2, PER_PACK = 16 / sizeof(T);
     constexpr Next NEXT = RANGES > 5 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
     __shared__ u32 of_block[COUNTERS], place;
+    constexpr bool ALONE = RANGES == 1;
+    if (ALONE && range[0] != 2) return;
+    if (ALONE) a0 = value_of<T>(range[1]), b0 = value_of<T>(range[2]);
     const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7, a8, b8, a9, b9, a10, b10, a11, b11};
     static_assert(2 * RANGES <= sizeof ends / sizeof(T), "as many as there are arguments");
     u32 counts[COUNTERS] = {};
@@ -236,6 +265,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
         bool any = false;
 #pragma unroll
         for (int i = 0; i < PER_PACK; ++i) count(pack.item[i], kept, any, 1u << i);
+        counts[2 * RANGES + 1] += PER_PACK;
         if (!any || full) return;
         const u32 number = u32(__popc(kept)), first = atomicAdd(&place, number);
         full = first + number > room;
@@ -251,6 +281,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
         u32 kept = 0;
         bool any = false;
         count(x, kept, any, 1);
+        ++counts[2 * RANGES + 1];
         if (!any) return;
         const u32 to = atomicAdd(&place, 1u);
         if (to < room) mine[to] = x;
@@ -266,4 +297,45 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     __syncthreads();
     if (threadIdx.x == 0) held[blockIdx.x] = place;
     if (threadIdx.x < COUNTERS && of_block[threadIdx.x]) atomicAdd(sums + threadIdx.x, u64(of_block[threadIdx.x]));
+}
+
+// Of what was gathered in one range: how many samples are less than each key of `keys`, and not greater, in `tallies`, which
+// are zeros. The last block adds what was counted outside of the range, `sums`, and writes the first and the last key, then how
+// many samples are below, equal to, between and above the keys, of which equal ones count once, and how many are NaN.
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* keys, u64* arrived, u64* tallies,
+               const u64* sums, u64* out) {
+    using K = typename Key<T>::type;
+    const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
+    const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
+    u32 counts[2 * FEW_TARGETS] = {};
+    const K first = K(keys[0]), last = K(keys[targets - 1]);
+    for (u32 i = threadIdx.x; i < number; i += THREADS) {
+        const K key = Key<T>::of(__ldcg(mine + i));
+        counts[0] += key < first;
+        counts[1] += key <= first;
+        counts[2] += key < last;
+        counts[3] += key <= last;
+    }
+#pragma unroll
+    for (int j = 0; j < 2 * FEW_TARGETS; ++j) {
+#pragma unroll
+        for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
+        if (threadIdx.x % 32 == 0 && counts[j]) atomicAdd(tallies + j, u64(counts[j]));
+    }
+    if (!is_last(arrived) || threadIdx.x) return;
+    out[0] = first;
+    out[1] = last;
+    u64* const around = out + 2;
+    const u64 numbers = sums[2], below = numbers - sums[0];
+    const int ends = first == last ? 2 : 4;
+    u64 before = 0;
+    for (int j = 0; j < ends; ++j) {
+        const u64 upto = below + __ldcg(tallies + j);
+        around[j] = upto - before;
+        before = upto;
+    }
+    around[ends] = numbers - before;
+    around[ends + 1] = sums[3] - numbers;
 }

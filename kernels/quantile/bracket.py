@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,39 +19,50 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
-from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
-from kernels.common.memory import empty, pooled_zeros
-from kernels.quantile.gpu import MOST, THREADS, TILE_BYTES, WIDE
-from kernels.quantile.keys import bits_of, to_samples
-from kernels.quantile.ranges import Picked, Range, Ranges, Target, Window, greatest_key, ranges_of, targets_of
+from kernels.common.memory import empty
+from kernels.quantile.gathered import (
+    BLOCKS_PER_SM,
+    COUNTS,
+    FEW_TARGETS,
+    MOST_RANGES,
+    SHAPES,
+    SOURCE,
+    SUMS,
+    TARGETS,
+    Around,
+    Kept,
+    Search,
+    blocks_of,
+    queue_proof,
+    queue_range,
+    queue_ranges,
+    step_of,
+)
+from kernels.quantile.gpu import THREADS, TILE_BYTES, WIDE
+from kernels.quantile.keys import to_samples
+from kernels.quantile.ranges import HEAVY, Picked, Range, Ranges, Target, Window, greatest_key, ranges_of, targets_of
 
-SOURCE = Path(__file__).with_suffix(".cu")
-
-DIGIT = constant(SOURCE, "DIGIT")
-TARGETS = constant(SOURCE, "TARGETS")
 DRAWN_BYTES = 2**18  # of the small sample, which one block searches
 LEAST = 2**20  # of fewer samples passes take no longer
 RANKS = 64  # that are looked for, at most
-MOST_RANGES = 12
-BLOCKS_PER_SM = 2  # at most, of a kernel
-# Ranges that are gathered, and that are only counted, of the instances of the kernel.
-SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (3, 5), (5, 3), (8, 0), (1, 11), (5, 7))
-
-INSTANCES = (
-    *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE for kernel in ("quantile_sample", "quantile_pick")),
-    *(f"quantile_bracket<{C_TYPES[name]}, {gathered}, {counted}>" for name in WIDE for gathered, counted in SHAPES),
-)
 
 RanksOf = Callable[[int], Sequence[int]]  # of the number of samples that are no NaN; ascending, from 0
 
 
 class Found(NamedTuple):
-    """How many samples and NaN there are, and the keys of the ranks that were found."""
+    """How many samples and NaN there are, and the keys of the ranks that were found.
+
+    Attributes
+    ----------
+    around
+        Counts around the keys, which prove them, where the read counted these, too.
+    """
 
     samples: int
     nan: int
     keys: dict[int, int]
+    around: Around | None = None
 
 
 def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
@@ -86,143 +95,133 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
     targets = targets_of(wanted, samples.size, drawn)
     if len(targets) > TARGETS:
         return None
-    read = _Read(samples, wanted[:TARGETS], targets)
+    read = _Read(samples, wanted[:TARGETS], targets, omit)
+    alone = len(targets) == 2 and len(wanted) <= FEW_TARGETS and read.queue_alone()
     windows, picked, nan = read.drawn()
-    if nan == drawn or (nan and not omit) or not read.queue(ranges_of(samples.dtype, windows, picked, drawn - nan)):
+    if nan == drawn or (nan and not omit):
         return None
-    return read.found(ranks, omit)
-
-
-class _Kept(NamedTuple):
-    """Samples that blocks have: of the part of each, `room` long, the first ones; `held`: how many."""
-
-    items: Any
-    held: Any
-    room: int
-
-
-class _Search:
-    """The search for some ranks among what blocks have, on the device.
-
-    Attributes
-    ----------
-    state : CuPy uint64 array
-        As `quantile_pick` describes it.
-    ranks
-        At most `TARGETS`, ascending.
-    """
-
-    def __init__(self, dtype: np.dtype[Any], ranks: Sequence[int], state: Any) -> None:
-        self.ranks, self.state = ranks, state
-        self._key, self._every, self._least = np.dtype(f"u{dtype.itemsize}").type, Range(0, 2 ** bits_of(dtype) - 1), 0
-        self._kernel = nvrtc.load(SOURCE, f"quantile_pick<{C_TYPES[dtype.name]}>")
-        self._counters = pooled_zeros(len(ranks) << DIGIT - 1).view(np.uint32)
-
-    @staticmethod
-    def words(ranks: Sequence[int]) -> list[int]:
-        """The state before the first step."""
-        none = [0] * len(ranks)
-        return [0, *none, *ranks, *none]
-
-    def queue(self, kept: _Kept, span: Range | None = None, of_read: tuple[Any, int, int] | None = None) -> None:
-        """All steps.
-
-        Parameters
-        ----------
-        kept
-        span
-            All keys are within it; by default any.
-        of_read
-            What a read counted, how many ranges it gathered, and where it counted numbers: among these are the ranks.
-        """
-        self._least, most = span or self._every
-        steps = -(-(most - self._least).bit_length() // DIGIT)
-        for step in reversed(range(steps)):
-            where = kept.items, kept.held, np.uint32(kept.room), np.uint32(len(self.ranks)), np.int32(DIGIT * step)
-            sums, ranges, all_ = of_read if of_read and step == steps - 1 else (self.state, 0, 0)
-            how = self._key(self._least), self.state, self._counters, sums, np.uint32(ranges), np.uint32(all_)
-            self._kernel((kept.held.size,), (THREADS,), (*where, *how))
-
-    def picked(self, state: NDArray[np.uint64]) -> Picked:
-        """What was found, of the state on the host."""
-        keys, before, equal = state[1:].reshape(3, len(self.ranks)).tolist()
-        return Picked([key + self._least for key in keys], before, equal)
+    ranges = ranges_of(samples.dtype, windows, picked, drawn - nan)
+    if alone and not ranges.counted:
+        return read.found_alone(ranges, ranks, omit)
+    return read.found(ranks, omit) if read.queue(ranges) else None
 
 
 class _Read:
     """A small sample of the samples, one read of them all, and the search for ranks among what it keeps."""
 
-    def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target]) -> None:
+    def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
         import cupy
 
-        self._samples, self._blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
-        of_counters, of_held = 2 * MOST_RANGES + 1, -(-self._blocks // 2)
-        self._places = np.cumsum([0, of_counters, of_held, 1 + 3 * len(ranks), 2 + 4 * len(targets)]).tolist()
-        _, held, state, own, end = self._places
-        words = np.zeros(end, np.uint64)
-        words[state:own] = _Search.words(ranks)
-        words[own + 2 : own + 2 + 2 * len(targets)] = np.array(targets).T.reshape(-1).view(np.uint64)
-        self._words = cupy.asarray(words)
-        draw = nvrtc.load(SOURCE, f"quantile_sample<{C_TYPES[samples.dtype.name]}>")
+        self._samples, self._begun, most_blocks = samples, False, BLOCKS_PER_SM * device.limits().multiprocessors
+        self._share = 2 * max(target.beyond for target in targets) * samples.dtype.itemsize / DRAWN_BYTES
+        sizes = {"sums": 2 * MOST_RANGES + 2, "held": -(-most_blocks // 2), "state": 1 + 3 * len(ranks),
+                 "drawn": 2 + 4 * len(targets), "range": 3, "proof": COUNTS + 2 * FEW_TARGETS + 2}  # fmt: skip
+        ends = np.cumsum(list(sizes.values())).tolist()
+        self._at = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+        words = np.zeros(ends[-1], np.uint64)
+        words[self._at["state"]] = Search.words(ranks)
+        words[self._at["drawn"]][2 : 2 + 2 * len(targets)] = np.array(targets).T.reshape(-1).view(np.uint64)
+        self._words, self._host = cupy.asarray(words), words
+        digit, most = step_of(len(targets))
+        draw = nvrtc.load(SOURCE, f"quantile_sample<{C_TYPES[samples.dtype.name]}, {digit}, {most}>")
         blocks = DRAWN_BYTES // samples.dtype.itemsize // THREADS
         self._own = empty("quantile", blocks * THREADS, samples.dtype)
-        arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._words[own:]
-        draw((blocks,), (THREADS,), arguments)
-        self._held = self._words[held:state].view(np.uint32)
-        self._search = _Search(samples.dtype, ranks, self._words[state:own])
+        arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._of("drawn")
+        draw((blocks,), (THREADS,), (*arguments, np.uint32(omit), self._of("range")))
+        self._search = Search(samples.dtype, ranks, self._of("state"))
+
+    def _of(self, name: str) -> Any:
+        """Some of the words on the device."""
+        return self._words[self._at[name]]
+
+    @property
+    def _keys(self) -> Any:
+        """Those of the ranks that are searched for, once they are found."""
+        return self._of("state")[1 : 1 + len(self._search.ranks)]
 
     def drawn(self) -> tuple[list[Window], Picked, int]:
         """Between which places of the numbers that were drawn ranks lie, what is there, and how many NaN there are."""
-        own = self._words[self._places[3] :].get()
+        self._host = self._words.get()
+        own = self._host[self._at["drawn"]]
         places, *picked = own[2:].reshape(4, -1)
         windows = [Window(*ends) for ends in places.view(np.int64).reshape(-1, 2).tolist()]
         return windows, Picked(*(values.tolist() for values in picked)), int(own[1])
 
+    def queue_alone(self) -> bool:
+        """The read, the search and the proof of one range, which nothing has to wait for; whether there is room.
+
+        The ends that were drawn decide on the device whether any of it is done.
+        """
+        if not self._make_room(SHAPES[0], self._share + 2 / HEAVY):
+            return False
+        self._slots, self._all, self._begun = [0], SUMS - 2, True
+        queue_range(self._samples, self._words, self._kept, self._of("range"))
+        self._search.queue(self._kept, None, (self._words, 1, self._all))
+        queue_proof(self._samples, self._kept, self._keys, self._of("proof"), self._words)
+        return True
+
     def queue(self, ranges: Ranges) -> bool:
         """The read and the search; whether there is a kernel for so many ranges, and room."""
+        import cupy
+
         few, many = len(ranges.gathered), len(ranges.counted)
-        fitting = [shape for shape in SHAPES if shape[0] >= few and shape[1] >= many]
-        if not fitting:
+        fitting = [shape for shape in SHAPES[1:] if shape[0] >= few and shape[1] >= many]
+        if not fitting or not self._make_room(shape := min(fitting, key=sum), ranges.share):
             return False
-        samples, n = self._samples, self._samples.size
-        gathered, counted = min(fitting, key=sum)
-        kernel = nvrtc.load(SOURCE, f"quantile_bracket<{C_TYPES[samples.dtype.name]}, {gathered}, {counted}>")
-        resident = device.limits().resident_blocks(THREADS, kernel.registers, kernel.static_shared)
-        tile = TILE_BYTES // samples.dtype.itemsize
-        blocks = min(resident, self._blocks, -(-min(n, MOST) // tile))
+        if self._begun:
+            self._of("state")[...] = cupy.asarray(np.array(Search.words(self._search.ranks), np.uint64))
+        gathered, counted = shape
+        self._ranges, self._slots = ranges, [*range(few), *range(gathered, gathered + many)]
+        self._all = 2 * (gathered + counted)
+        ends = _ends(self._samples.dtype, ranges, self._slots)
+        queue_ranges(self._samples, self._words, self._kept, shape, self._of("range"), ends)
+        if few:
+            self._search.queue(self._kept, self._span(), (self._words, few, self._all))
+        return True
+
+    def _make_room(self, shape: tuple[int, int], share: float) -> bool:
+        """For a share of the samples, kept by the instance of these ranges."""
+        samples, blocks = self._samples, blocks_of(self._samples, shape)
         # Twice what is expected; of sorted samples a block may get a tile more than another one.
-        room = min(2 * math.ceil(ranges.share * n / blocks), -(-n // blocks)) + 2 * tile
+        tiles = 2 * TILE_BYTES // samples.dtype.itemsize
+        room = min(2 * math.ceil(share * samples.size / blocks), -(-samples.size // blocks)) + tiles
         try:
             items = empty("quantile", blocks * room, samples.dtype)
         except MemoryError:
             return False
-        self._ranges, self._kept = ranges, _Kept(items, self._held[:blocks], room)
-        self._slots = [*range(few), *range(gathered, gathered + many)]
-        self._all = 2 * (gathered + counted)
-        ends = _ends(samples.dtype, ranges, self._slots)
-        for start in range(0, n, MOST):
-            part = samples[start : start + MOST]
-            arguments = part, np.int64(part.size), self._words, *self._kept[:2], np.uint32(room)
-            kernel((min(blocks, -(-part.size // tile)),), (THREADS,), (*arguments, *ends))
-        if few:
-            self._search.queue(self._kept, self._span(), (self._words, few, self._all))
+        self._kept = Kept(items, self._of("held").view(np.uint32)[:blocks], room)
         return True
 
     def _span(self) -> Range:
         """Of what is gathered."""
         return Range(self._ranges.gathered[0].first, self._ranges.gathered[-1].last)
 
-    def found(self, ranks: RanksOf, omit: bool) -> Found:
-        """What the counts say, and the search."""
+    def found_alone(self, ranges: Ranges, ranks: RanksOf, omit: bool) -> Found | None:
+        """What `queue_alone` found, once `drawn` has waited for it: in the only range."""
+        self._ranges = ranges
+        found = self._found(ranks, omit)
+        if found is None or not self._whole or [*found.keys] != [*self._search.ranks]:
+            return found
+        around = Around(self._samples, self._host[self._at["proof"]], self._of("range"), self._keys)
+        return found._replace(around=around)
+
+    def found(self, ranks: RanksOf, omit: bool) -> Found | None:
+        """What the counts say, and the search; None if not every sample was counted."""
+        self._host = self._words.get()
+        return self._found(ranks, omit)
+
+    def _found(self, ranks: RanksOf, omit: bool) -> Found | None:
         import cupy
 
-        words, few = self._words[: self._places[3]].get(), len(self._ranges.gathered)
-        counts, held, state = (words[start:end] for start, end in pairwise(self._places[:4]))
+        few = len(self._ranges.gathered)
+        counts, held, state = (self._host[self._at[name]] for name in ("sums", "held", "state"))
         held, numbers = held.view(np.uint32)[: self._kept.held.size], int(counts[self._all])
+        if int(counts[self._all + 1]) != self._samples.size:
+            return None
         found = Found(self._samples.size, self._samples.size - numbers, {})
         below = [numbers - int(counts[2 * slot]) for slot in self._slots]
         inside = [int(counts[2 * slot + 1]) for slot in self._slots]
-        whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
+        self._whole = whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
         known = dict(zip(self._search.ranks, self._search.picked(state).keys, strict=True))
         among: dict[int, int] = {}  # ranks among what was kept, of those that were not searched for
         for rank in ranks(numbers) if omit or not found.nan else ():
@@ -238,7 +237,7 @@ class _Read:
         rest = list(among)
         for some in (rest[start : start + TARGETS] for start in range(0, len(rest), TARGETS)):
             places = [among[rank] for rank in some]
-            search = _Search(self._samples.dtype, places, cupy.asarray(np.array(_Search.words(places), np.uint64)))
+            search = Search(self._samples.dtype, places, cupy.asarray(np.array(Search.words(places), np.uint64)))
             search.queue(self._kept, self._span())
             found.keys.update(zip(some, search.picked(search.state.get()).keys, strict=True))
         return found

@@ -9,6 +9,8 @@
 //   upper    the bits by whose upper 16, or by all of narrower samples, a first pass counts
 //   slot     to which slot of the keys belong samples with these upper bits; `shift`: how many lower ones there are
 //   plain    bits in whose order, or against it, are the keys of samples of one sign
+//   bits     those of the sample of a key: of both zeros 0.0
+//   FIRST, LAST   the least and the greatest key of a number
 
 // Integers whose least value is `LEAST` below zero: keys are unsigned numbers.
 template <typename U, U LEAST>
@@ -18,6 +20,8 @@ struct IntegerKey {
     static __device__ U upper(U bits) { return bits; }
     static __device__ u32 slot(u32 upper, int shift) { return upper ^ u32(LEAST >> shift); }
     static __device__ U plain(U bits) { return bits; }
+    static __device__ U bits(U key) { return U(key - LEAST); }
+    static constexpr U FIRST = 0, LAST = U(~U(0));
 };
 
 // The float of these bits, with 0.0 for -0.0, and a quiet NaN for NaN.
@@ -71,6 +75,8 @@ struct FloatKey {
         return upper & 0x8000 ? 0x7fff - min(size, INFINITY_AT - 1) : 0x8000 + size;  // -infinity has not moved
     }
     static __device__ U plain(U bits) { return without_minus_zero(bits); }
+    static __device__ U bits(U key) { return key < HALF ? U(HALF | (HALF - key)) : U(key - HALF); }
+    static constexpr U FIRST = U(HALF - INFINITE), LAST = U(HALF + INFINITE);
 };
 
 template <typename T>

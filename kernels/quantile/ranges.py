@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.common.constants import constant
 from kernels.quantile.keys import to_keys
 
 SIGMAS = 4.0  # standard deviations of the place of a rank, on either side of which a range ends
-HEAVY = 64  # a value that is more than the 64th part of all samples is counted, not gathered
+# A key that more than this part of the samples has is counted, not gathered.
+HEAVY = constant(Path(__file__).with_name("bracket.cu"), "HEAVY")
 
 
 class Target(NamedTuple):

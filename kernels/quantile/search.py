@@ -52,6 +52,8 @@ class Search:
         Counts of the first pass, for that.
     spread
         The search for it, once the median is known; None if that is infinite.
+    around
+        Counts samples around what was found, where that was done by one read of them: `bracket.Around`.
     """
 
     dtype: np.dtype[Any]
@@ -65,6 +67,7 @@ class Search:
     deviation: bool = False
     top: Counts | None = None
     spread: Deviation | None = None
+    around: Any = None
 
     @staticmethod
     def begin(dtype: np.dtype[Any], quantiles: Sequence[Quantile], omit: bool, deviation: bool = False) -> Search:
@@ -97,9 +100,9 @@ class Search:
         places += [between("linear", Fraction(1, 2), numbers)] if self.deviation else []
         return sorted({rank for place in places for rank in (place.low, place.high)})
 
-    def completed(self, samples: int, nan: int, keys: Mapping[int, int]) -> Search:
+    def completed(self, samples: int, nan: int, keys: Mapping[int, int], around: Any = None) -> Search:
         """The search with keys of some ranks that were found without it: done, if these are all, else not begun."""
-        known = replace(self, samples=samples, nan=nan, keys=keys)
+        known = replace(self, samples=samples, nan=nan, keys=keys, around=around)
         if set(known.ranks(known.numbers)) <= keys.keys():
             return replace(known, cells=None)
         return replace(self, keys=keys)

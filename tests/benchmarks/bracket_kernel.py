@@ -36,7 +36,7 @@ def steps(bench: Bench, texts: Sequence[str]) -> dict[str, Any]:
     search = Search.begin(dtype, [("lower", Fraction(text)) for text in texts], True)
     wanted, number = search.ranks(samples.size), bracket.DRAWN_BYTES // dtype.itemsize
     targets = targets_of(wanted, samples.size, number)
-    read = bracket._Read(samples, wanted, targets)
+    read = bracket._Read(samples, wanted, targets, True)
     windows, picked, nan = read.drawn()
     wrong = []
     drawn = read._own.get()
@@ -58,7 +58,7 @@ def steps(bench: Bench, texts: Sequence[str]) -> dict[str, Any]:
     if found is None or not set(search.ranks(samples.size - found.nan)) <= set(found.keys):
         counts = read._words.get()[: read._all + 1].tolist() if queued else []
         wrong.append(f"found {found} in {ranges}, counted {counts}, wanted {wanted}")
-    works = {"sample": lambda: bracket._Read(samples, wanted, targets),
+    works = {"sample": lambda: bracket._Read(samples, wanted, targets, True),
              "read and search": lambda: queued and read.queue(ranges),
              "all": lambda: bracket.find_on_device(samples, search.ranks, True)}  # fmt: skip
     began = perf_counter()

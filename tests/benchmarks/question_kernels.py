@@ -80,7 +80,7 @@ def passes(bench: Bench, texts: Sequence[str]) -> tuple[Works, bool]:
     """The passes of a search, and whether it finds the right samples."""
     begun = search = Search.begin(bench.part.dtype, [("lower", Fraction(text)) for text in texts], True)
     works: Works = {}
-    if is_found_by_one_read(begun, bench.samples.size) and (found := find_on_device(bench.samples, begun.ranks, True)):
+    if is_found_by_one_read(begun) and (found := find_on_device(bench.samples, begun.ranks, True)):
         search = begun.completed(*found)
         works["bracket"] = lambda: find_on_device(bench.samples, begun.ranks, True)
     while search.cells is not None:

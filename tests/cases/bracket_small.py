@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from kernels.common import device
 from kernels.quantile import bracket
-from kernels.quantile.bracket import TARGETS, WIDE
+from kernels.quantile import gathered as steps
+from kernels.quantile.gathered import KEYS, TARGETS, Kept, Search
+from kernels.quantile.gpu import WIDE
 from kernels.quantile.keys import to_keys
-from kernels.quantile.ranges import Range, Ranges, Target
+from kernels.quantile.ranges import Range, Ranges, Target, ranges_of, targets_of
+from kernels.quantile.reference import around_reference
 from tests.cases.case import RANDOM, Case, same
 from tests.cases.quantile_small import samples_of
 
@@ -43,7 +46,7 @@ def _sample(dtype: str, size: int, number: int, cp: Any) -> None:
     targets = [Target(share, beyond) for share in shares for beyond in (-40 * number, 40.4)]
     targets[0], targets[-1] = Target(0.0, -3.0), Target(1.0, 3.0)
     with patch.object(bracket, "DRAWN_BYTES", drawn_bytes):
-        read = bracket._Read(cp.asarray(samples)[1:], [1], targets)
+        read = bracket._Read(cp.asarray(samples)[1:], [1], targets, True)
         windows, picked, nan = read.drawn()
     expected = samples[1:][strata(size - 1, DRAWN)]
     assert read._own.get().tobytes() == expected.tobytes() and nan == np.isnan(expected).sum()
@@ -58,7 +61,8 @@ def _sample(dtype: str, size: int, number: int, cp: Any) -> None:
 
 def _all_nan(cp: Any) -> None:
     with patch.object(bracket, "DRAWN_BYTES", 4 * DRAWN):
-        read = bracket._Read(cp.asarray(np.full(3000, np.nan, np.float32)), [1], [Target(0.5, -9.0), Target(0.5, 9.0)])
+        targets = [Target(0.5, -9.0), Target(0.5, 9.0)]
+        read = bracket._Read(cp.asarray(np.full(3000, np.nan, np.float32)), [1], targets, True)
         assert read.drawn()[2] == DRAWN
 
 
@@ -77,9 +81,9 @@ def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> Non
     keys = _among(items, held, room)
     every = np.unique([0, len(keys) - 1, *random.integers(0, len(keys), 4 * TARGETS)])
     ranks = every[np.linspace(0, len(every) - 1, min(number, len(every))).astype(int)].tolist()
-    state = cp.asarray(np.array(bracket._Search.words(ranks), np.uint64))
-    search = bracket._Search(np.dtype(dtype), ranks, state)
-    kept = bracket._Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
+    state = cp.asarray(np.array(Search.words(ranks), np.uint64))
+    search = Search(np.dtype(dtype), ranks, state)
+    kept = Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
     span = Range(int(keys[0]), int(keys[-1])) if number % 2 else None
     search.queue(kept, span)
     got = search.picked(state.get())
@@ -117,14 +121,15 @@ def _read(dtype: str, size: int, gathered: int, counted: int, cp: Any, blocks: i
     wanted = np.unique(RANDOM(size).integers(0, numbers, TARGETS)).tolist()
     most = -(-size // launches)
     with (
-        patch.object(device, "limits", lambda: limits), patch.object(bracket, "MOST", most),
+        patch.object(device, "limits", lambda: limits), patch.object(steps, "MOST", most),
         patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize),
     ):  # fmt: skip
-        read = bracket._Read(cp.asarray(samples)[1:], wanted, NONE)
+        read = bracket._Read(cp.asarray(samples)[1:], wanted, NONE, True)
         assert read.queue(ranges)
         found = read.found(lambda of: wanted, True)
     words = read._words.get().tolist()
-    assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts and words[read._all] == numbers
+    assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts
+    assert words[read._all : read._all + 2] == [numbers, size]
     held = read._kept.held.get().tolist()
     assert _among(read._kept.items.host, held, read._kept.room).tolist() == keys.tolist()
     assert (found.samples, found.nan) == (size, size - numbers)
@@ -142,7 +147,7 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
     counts, _ = _expected(samples, ranges)
     numbers = int((samples == samples).sum())
     with patch.object(bracket, "TILE_BYTES", 64), patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
-        read = bracket._Read(cp.asarray(samples), [0, 1], NONE)
+        read = bracket._Read(cp.asarray(samples), [0, 1], NONE, True)
         assert read.queue(ranges)
         found = read.found(lambda of: range(0, numbers, 97), True)
     words, room = read._words.get().tolist(), read._kept.room
@@ -151,6 +156,70 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
     below, inside = numbers - counts[1][0], counts[1][1]
     ((key, _),) = ranges.counted
     assert found.keys == {rank: key for rank in range(0, numbers, 97) if below <= rank < below + inside}
+
+
+def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launches: int = 1) -> None:
+    """One range, whose ends stay on the device: what is found, what proves it, and the same counts of other samples."""
+    limits = device.Limits(2, 1024, 1024, 65536, 233472, 232448)
+    size, other = len(samples) - 1, cp.asarray(samples[7::3].copy())
+    targets = targets_of(wanted, size, 1024)
+    with (
+        patch.object(device, "limits", lambda: limits), patch.object(steps, "MOST", -(-size // launches)),
+        patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize),
+    ):  # fmt: skip
+        read = bracket._Read(cp.asarray(samples)[1:], wanted, targets, True)
+        assert read.queue_alone()
+        windows, picked, nan = read.drawn()
+        found = read.found_alone(ranges_of(samples.dtype, windows, picked, 1024 - nan), lambda of: wanted, True)
+        numbers = np.sort(samples[1:][samples[1:] == samples[1:]])
+        assert found is not None and found.keys == dict(zip(wanted, to_keys(numbers[wanted]).tolist(), strict=True))
+        assert (found.samples, found.nan) == (size, size - len(numbers)) and found.around is not None
+        values = np.unique(numbers[wanted])
+        keys = to_keys(values)
+        known = found.around.count(read._samples, keys)
+        np.testing.assert_array_equal(known, around_reference(samples[1:], values))
+        same(found.around.count(other, keys), around_reference(samples[7::3], values))
+    assert found.around.count(other, keys + keys.dtype.type(1)) is None
+    with patch.object(steps, "AROUND_BYTES", other.nbytes - 1):
+        assert found.around.count(other, keys) is None
+
+
+def _unfit(samples: NDArray[Any], omit: bool, cp: Any) -> None:
+    """Nothing is read where one key is that of many samples, nor beside NaN that are not left out."""
+    size = len(samples)
+    with patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
+        read = bracket._Read(cp.asarray(samples), [size // 2], targets_of([size // 2], size, 1024), omit)
+        assert read.queue_alone()
+        windows, picked, nan = read.drawn()
+    same(read._of("sums"), np.zeros(2 * bracket.MOST_RANGES + 2))
+    same(read._kept.held, np.zeros(read._kept.held.size))
+    same(read._of("proof")[KEYS + 2 :], np.zeros(6))
+    if omit:
+        assert read.queue(ranges_of(samples.dtype, windows, picked, 1024 - nan))
+        found = read.found(lambda of: [size // 2], True)
+        assert found is not None and found.keys == {size // 2: int(np.sort(to_keys(samples))[size // 2])}
+
+
+def _alone_cases() -> Iterator[Case]:
+    for number, dtype in enumerate(WIDE):
+        size = 40_011 + number
+        samples = (RANDOM(number).normal(size=size) * 1e6 + 3e6).clip(0).astype(dtype)
+        if number % 2 == 0:
+            samples = (samples // 4000 * 4000).astype(dtype)  # many keys are equal
+        if samples.dtype.kind == "f":
+            samples[::7] = np.nan
+        wanted = [size // 3, size // 3 + 1] if number < 4 else [size // 3]
+        for kernel in ("quantile_bracket", "quantile_prove"):
+            yield Case("quantile/bracket", kernel, f"{dtype}, one range", partial(_alone, dtype, samples, wanted))
+    ramp = np.arange(30_001, dtype=np.int32)
+    check = partial(_alone, "int32", ramp - 15_000, [0, 1], launches=3)
+    yield Case("quantile/bracket", "quantile_bracket", "one range from the least key on", check)
+    check = partial(_alone, "float32", ramp.astype(np.float32), [29_999])
+    yield Case("quantile/bracket", "quantile_prove", "one range to the greatest key", check)
+    heavy = np.where(ramp % 3, ramp, 15_000).astype(np.float64)
+    yield Case("quantile/bracket", "quantile_sample", "ends with a heavy key", partial(_unfit, heavy, True))
+    heavy = np.where(ramp % 2, heavy, np.nan)
+    yield Case("quantile/bracket", "quantile_sample", "ends beside NaN", partial(_unfit, heavy, False))
 
 
 def bracket_cases() -> Iterator[Case]:
@@ -181,3 +250,4 @@ def bracket_cases() -> Iterator[Case]:
     yield Case("quantile/bracket", "quantile_bracket", "float32, one block, three launches", check)
     for dtype in ("float32", "int64"):
         yield Case("quantile/bracket", "quantile_bracket", f"{dtype}, no room", partial(_no_room, dtype, 20_003))
+    yield from _alone_cases()

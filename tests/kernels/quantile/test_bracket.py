@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.quantile import bracket, ranges
+from kernels.quantile import bracket, gathered, ranges
 from kernels.quantile.bracket import Found, find_on_device
 from kernels.quantile.gpu import WIDE, count_around_on_device, count_cells_on_device
 from kernels.quantile.keys import to_keys, to_sample
@@ -95,6 +95,37 @@ def test_keys_are_those_of_sorted_samples(cp: Any, kind: str, dtype: str) -> Non
         assert search.completed(*found).cells is None
 
 
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("kind", [*KINDS, "any bits"])
+def test_one_range_is_proven_by_the_read(cp: Any, kind: str, dtype: str) -> None:
+    """As by a pass of its own, and of other samples, too; where many samples have one key that pass is needed."""
+    random = np.random.default_rng(len(kind) + len(dtype))
+    for size in SIZES[1:]:
+        samples = samples_of(kind, dtype, size + 1, random)
+        on_device, search = cp.asarray(samples)[1:], begun(dtype, [Fraction(int(random.integers(0, 1001)), 1000)])
+        found = find_on_device(on_device, search.ranks, True)
+        assert found is not None
+        if found.around is None:
+            assert kind in ("constant", "two values", "ten values", "periodic", "one far") or found.nan
+            continue
+        search = search.completed(*found)
+        counts = found.around.count(on_device, search.statistics)
+        search.proven_by(counts)
+        np.testing.assert_array_equal(counts, count_around_on_device(on_device, search.statistics).get())
+        other = on_device[size // 3 :: 2].copy()
+        got = found.around.count(other, search.statistics).get()
+        np.testing.assert_array_equal(got, count_around_on_device(other, search.statistics).get())
+
+
+def test_a_sample_that_is_not_counted_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = cp.asarray(np.random.default_rng(5).normal(size=30_001))
+    queue = gathered.queue_ranges
+    shorter = lambda samples, *others: queue(samples[:-1], *others)  # noqa: E731
+    for module, quantiles in ((gathered, ["0.5"]), (bracket, FIVE)):
+        monkeypatch.setattr(module, "queue_ranges", shorter)
+        assert find_on_device(samples, begun("float64", quantiles).ranks, True) is None
+
+
 def test_many_ranks(cp: Any) -> None:
     """More than the search on the device takes at a time; in one window, and in several."""
     samples = np.random.default_rng(1).normal(size=30_001).astype(np.float32)
@@ -127,7 +158,8 @@ def test_what_lies_outside_its_range_is_found_by_passes(
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_what_finds_no_room_is_found_by_passes(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bracket, "ranges_of", lambda *given: replace(ranges.ranges_of(*given), share=0.0))
-    monkeypatch.setattr(bracket, "TILE_BYTES", 64)
+    for module in (bracket, gathered):
+        monkeypatch.setattr(module, "TILE_BYTES", 64)
     samples = (np.random.default_rng(3).normal(size=30_001) * 1e6).astype(dtype)
     search, on_device = begun(dtype, FIVE), cp.asarray(samples)
     found = find_on_device(on_device, search.ranks, True)

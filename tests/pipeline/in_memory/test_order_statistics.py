@@ -10,7 +10,7 @@ import pytest
 import pipeline
 import workflows.order_statistics
 import workflows.quantile
-from kernels.quantile import bracket
+from kernels.quantile import bracket, gathered
 from kernels.quantile.search import Search
 from pipeline.errors import VerificationError
 
@@ -22,13 +22,15 @@ FLOATS = (np.random.default_rng(7).normal(size=SIZE) * 20 + 100).astype(np.float
 
 @pytest.fixture(autouse=True)
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Few samples are drawn of few; what was counted since, beside what was found by one read."""
+    """Few samples are drawn of few; what was counted since, or known, beside what was found by one read."""
     counted: list[str] = []
 
     def count(block: Any, search: Search) -> Any:
+        partial = of_workflow(block, search)
         if block.size == SIZE:  # not a run that is checked
-            counted.append("proof" if search.cells is None else "survey")
-        return of_workflow(block, search)
+            known = isinstance(partial, np.ndarray)
+            counted.append("known" if known else "proof" if search.cells is None else "survey")
+        return partial
 
     of_workflow = workflows.quantile.count
     monkeypatch.setattr(workflows.quantile, "count", count)
@@ -77,19 +79,39 @@ def test_nan(cp: Any, passes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("dtype", bracket.WIDE)
-def test_a_median_of_32_bits_takes_passes(cp: Any, passes: list[str], dtype: str) -> None:
-    """Two, which take less time."""
+@pytest.mark.parametrize("verify", ["off", "auto", "full"])
+def test_one_read_finds_and_proves_a_median(cp: Any, passes: list[str], dtype: str, verify: str) -> None:
     samples = FLOATS.astype(dtype)
-    result = pipeline.run("quantile", cp.asarray(samples), q=[0.5])
+    result = pipeline.run("quantile", cp.asarray(samples), q=[0.5], verify=verify)
     assert result.values[0] == np.median(samples.astype(np.float64))
-    assert (passes == ["proof"]) == (np.dtype(dtype).itemsize == 8) and passes[-1] == "proof"
+    heavy = np.bincount(np.unique(samples, return_inverse=True)[1]).max() > SIZE // 64  # then a pass proves it
+    assert heavy or passes == ["known"]
+    reduced = pipeline.run("reduce", cp.asarray(samples), op="sum,median", verify=verify)
+    assert reduced.values["median"] == result.values[0] and (heavy or passes == ["known", "known"])
+    assert result.verification.checked == {"off": 0, "auto": 1024, "full": SIZE}[verify]
 
 
-def test_a_wrong_key_is_disproved(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_differs_from_what_was_read_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts that are checked are made as those of the read are."""
+    queue = gathered.queue_proof
+
+    def wrong(samples: Any, kept: Any, keys: Any, proof: Any, sums: Any) -> None:
+        queue(samples, kept, keys, proof, sums)
+        if samples.size < SIZE:
+            proof[gathered.COUNTS] += 1
+            proof[gathered.COUNTS + 1] -= 1
+
+    monkeypatch.setattr(gathered, "queue_proof", wrong)
+    with pytest.raises(VerificationError, match="samples below"):
+        pipeline.run("quantile", cp.asarray(FLOATS.astype(np.float64) + np.arange(SIZE) / SIZE), q=[0.5])
+
+
+@pytest.mark.parametrize("q", [[0.1, 0.5], [0.5]])
+def test_a_wrong_key_is_disproved(cp: Any, q: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     find = bracket.find_on_device
     monkeypatch.setattr(bracket, "find_on_device", lambda *given: _moved(find(*given)))
     with pytest.raises(VerificationError, match="rank"):
-        pipeline.run("quantile", cp.asarray(FLOATS), q=[0.1, 0.5])
+        pipeline.run("quantile", cp.asarray(FLOATS), q=q)
 
 
 def _moved(found: bracket.Found | None) -> bracket.Found | None:
