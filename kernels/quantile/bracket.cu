@@ -29,7 +29,7 @@ inline __device__ bool is_last(u64* arrived) {
 
 // A search of one block for ranks, in ascending order, by some bits of keys after others. All functions are called by all
 // threads.
-template <int DIGIT, typename K>
+template <int DIGIT, int TARGETS, typename K>
 struct Descent {
     static constexpr int BINS = 1 << DIGIT, EACH = BINS / 32;  // counters of a lane, one apart, so that banks differ
     static constexpr int ROW = BINS + 32;
@@ -45,25 +45,34 @@ struct Descent {
         for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) tally[i] = 0;
         __syncthreads();
     }
-    // Counts keys, of which all bits below those of this step are gone.
-    __device__ void count(K key) const {
-        for (u32 target = 0; target < targets; ++target) {
-            if (key >> DIGIT == upper[target] && first_alike(target)) {
-                atomicAdd(tally + target * ROW + at(u32(key % BINS)), 1u);
-            }
-        }
-    }
-    // The same of samples, whose keys are taken less `least`; several loads are in flight.
+    __device__ void count(u32 target, K key) const { atomicAdd(tally + target * ROW + at(u32(key % BINS)), 1u); }
+    // Counts samples, whose keys are taken less `least`, without the bits below those of this step. Several loads are in
+    // flight, and what few targets look for is in registers.
     template <typename T>
     __device__ void count_all(const K* samples, u32 number, K least, int shift) const {
         constexpr u32 AT_ONCE = 8;
+        constexpr int HELD = TARGETS <= FEW_TARGETS ? TARGETS : 1;
+        K held[HELD];
+        bool counted[HELD];
+        for (int target = 0; target < HELD; ++target) {
+            counted[target] = u32(target) < targets && first_alike(target);
+            held[target] = counted[target] ? upper[target] : K(0);
+        }
         for (u32 first = threadIdx.x; first < number; first += AT_ONCE * THREADS) {
             K loaded[AT_ONCE];
 #pragma unroll
             for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(samples + min(first + j * THREADS, number - 1));
 #pragma unroll
             for (u32 j = 0; j < AT_ONCE; ++j) {
-                if (first + j * THREADS < number) count(K(Key<T>::of(loaded[j]) - least) >> shift);
+                if (first + j * THREADS >= number) break;
+                const K key = K(Key<T>::of(loaded[j]) - least) >> shift, above = key >> DIGIT;
+#pragma unroll
+                for (int target = 0; target < HELD; ++target) {
+                    if (counted[target] && above == held[target]) count(target, key);
+                }
+                for (u32 target = HELD; target < targets; ++target) {
+                    if (above == upper[target] && first_alike(target)) count(target, key);
+                }
             }
         }
     }
@@ -110,7 +119,7 @@ template <typename T, int DIGIT, int TARGETS>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 omit, u64* range) {
     using K = typename Key<T>::type;
-    __shared__ u32 tally[TARGETS * Descent<DIGIT, K>::ROW];
+    __shared__ u32 tally[TARGETS * Descent<DIGIT, TARGETS, K>::ROW];
     __shared__ K upper[TARGETS];
     __shared__ u64 ranks[TARGETS], equal[TARGETS];
     const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
@@ -130,7 +139,7 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 
         upper[threadIdx.x] = 0;
         equal[threadIdx.x] = 0;
     }
-    const Descent<DIGIT, K> search{targets, tally, upper, ranks, equal};
+    const Descent<DIGIT, TARGETS, K> search{targets, tally, upper, ranks, equal};
     const K* const bits = reinterpret_cast<const K*>(drawn);
     for (int shift = (8 * int(sizeof(K)) - 1) / DIGIT * DIGIT; shift >= 0; shift -= DIGIT) {
         search.clear();
@@ -171,7 +180,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, typename Key<T>::type least,
               u64* state, u32* counters, const u64* sums, u32 ranges, u32 all) {
     using K = typename Key<T>::type;
-    constexpr int ROW = Descent<DIGIT, K>::ROW;
+    constexpr int ROW = Descent<DIGIT, TARGETS, K>::ROW;
     __shared__ u32 tally[TARGETS * ROW];
     __shared__ K upper[TARGETS];
     __shared__ u64 ranks[TARGETS], equal[TARGETS];
@@ -182,7 +191,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shif
         ranks[threadIdx.x] = ranges ? rank_among(rank, sums, ranges, sums[all]) : rank;
         equal[threadIdx.x] = 0;
     }
-    const Descent<DIGIT, K> search{targets, tally, upper, ranks, equal};
+    const Descent<DIGIT, TARGETS, K> search{targets, tally, upper, ranks, equal};
     search.clear();
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
@@ -311,12 +320,20 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
     const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
     u32 counts[2 * FEW_TARGETS] = {};
     const K first = K(keys[0]), last = K(keys[targets - 1]);
-    for (u32 i = threadIdx.x; i < number; i += THREADS) {
-        const K key = Key<T>::of(__ldcg(mine + i));
-        counts[0] += key < first;
-        counts[1] += key <= first;
-        counts[2] += key < last;
-        counts[3] += key <= last;
+    constexpr u32 AT_ONCE = 8;  // loads in flight
+    for (u32 i = threadIdx.x; i < number; i += AT_ONCE * THREADS) {
+        K loaded[AT_ONCE];
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(mine + min(i + j * THREADS, number - 1));
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; ++j) {
+            if (i + j * THREADS >= number) break;
+            const K key = Key<T>::of(loaded[j]);
+            counts[0] += key < first;
+            counts[1] += key <= first;
+            counts[2] += key < last;
+            counts[3] += key <= last;
+        }
     }
 #pragma unroll
     for (int j = 0; j < 2 * FEW_TARGETS; ++j) {

@@ -122,13 +122,13 @@ class _Read:
         words[self._at["state"]] = Search.words(ranks)
         words[self._at["drawn"]][2 : 2 + 2 * len(targets)] = np.array(targets).T.reshape(-1).view(np.uint64)
         self._words, self._host = cupy.asarray(words), words
+        self._search = Search(samples.dtype, ranks, self._of("state"))
         digit, most = step_of(len(targets))
         draw = nvrtc.load(SOURCE, f"quantile_sample<{C_TYPES[samples.dtype.name]}, {digit}, {most}>")
         blocks = DRAWN_BYTES // samples.dtype.itemsize // THREADS
         self._own = empty("quantile", blocks * THREADS, samples.dtype)
         arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._of("drawn")
         draw((blocks,), (THREADS,), (*arguments, np.uint32(omit), self._of("range")))
-        self._search = Search(samples.dtype, ranks, self._of("state"))
 
     def _of(self, name: str) -> Any:
         """Some of the words on the device."""

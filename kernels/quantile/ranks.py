@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ class Between(NamedTuple):
     weight: Fraction
 
 
+@lru_cache(2**13)  # a search asks again and again
 def between(method: str, q: Fraction, n: int) -> Between:
     """Where a quantile lies.
 

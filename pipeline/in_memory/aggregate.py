@@ -22,7 +22,7 @@ from pipeline.threads import THREADS, cores
 
 # Bytes of a part on a CPU, and how many times as large as its partials it is at least: these are all held.
 PART_BYTES, PART_OF_PARTIAL = 2**23, 64
-COMPARED = 2**13  # samples of which a compiled check and the reference both make a partial
+COMPARED = 2**11  # samples of which a compiled check and the reference both make a partial
 MOST_COMPARED = 64  # options whose checks are known to agree with their references
 
 Item = TypeVar("Item")

@@ -106,7 +106,7 @@ def test_one_range_is_proven_by_the_read(cp: Any, kind: str, dtype: str) -> None
         found = find_on_device(on_device, search.ranks, True)
         assert found is not None
         if found.around is None:
-            assert kind in ("constant", "two values", "ten values", "periodic", "one far") or found.nan
+            assert found.nan or np.unique(samples[1:], return_counts=True)[1].max() * ranges.HEAVY > size / 2
             continue
         search = search.completed(*found)
         counts = found.around.count(on_device, search.statistics)
