@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+import numpy as np
+
 C_TYPES = {
     "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "int", "uint32": "u32",
     "int64": "i64", "uint64": "u64", "float16": "float16", "float32": "float", "float64": "double",
@@ -10,3 +15,9 @@ COURSE_TYPES = {name: C_TYPES[name] for name in ("int32", "float32", "float64")}
 
 # Elements that are only moved, by their bytes.
 UINT_OF_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}
+
+
+@cache
+def instance(kernel: str, dtype: np.dtype[Any], *arguments: int) -> str:
+    """A kernel's name, for samples of a dtype and with more template arguments; NumPy takes long to name a dtype."""
+    return f"{kernel}<{', '.join(map(str, (C_TYPES[dtype.name], *arguments)))}>"

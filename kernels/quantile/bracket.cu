@@ -308,8 +308,8 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     if (threadIdx.x < COUNTERS && of_block[threadIdx.x]) atomicAdd(sums + threadIdx.x, u64(of_block[threadIdx.x]));
 }
 
-// Of what was gathered in one range: how many samples are less than each key of `keys`, and not greater, in `tallies`, which
-// are zeros. The last block adds what was counted outside of the range, `sums`, and writes the first and the last key, then how
+// Of what was gathered in one range: how many samples are less than each key of `keys`, and not greater, and all that found
+// room, in `tallies`, which are zeros. The last block adds what was counted outside of the range, `sums`, and writes the first and the last key, then how
 // many samples are below, equal to, between and above the keys, of which equal ones count once, and how many are NaN.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
@@ -341,6 +341,7 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
         for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
         if (threadIdx.x % 32 == 0 && counts[j]) atomicAdd(tallies + j, u64(counts[j]));
     }
+    if (threadIdx.x == 0) atomicAdd(tallies + 2 * FEW_TARGETS, u64(number));
     if (!is_last(arrived) || threadIdx.x) return;
     out[0] = first;
     out[1] = last;

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
-from kernels.common.dtypes import C_TYPES
+from kernels.common.dtypes import instance
 from kernels.common.memory import empty
 from kernels.quantile.gathered import (
     BLOCKS_PER_SM,
     COUNTS,
     FEW_TARGETS,
+    KEPT,
     MOST_RANGES,
     SHAPES,
     SOURCE,
@@ -96,7 +97,9 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
     if len(targets) > TARGETS:
         return None
     read = _Read(samples, wanted[:TARGETS], targets, omit)
-    alone = len(targets) == 2 and len(wanted) <= FEW_TARGETS and read.queue_alone()
+    alone = read.queue_alone()
+    if alone and (found := read.proven()):
+        return found
     windows, picked, nan = read.drawn()
     if nan == drawn or (nan and not omit):
         return None
@@ -109,10 +112,12 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
 class _Read:
     """A small sample of the samples, one read of them all, and the search for ranks among what it keeps."""
 
+    _host: Any  # the words, once they were waited for
+
     def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
         import cupy
 
-        self._samples, self._begun, most_blocks = samples, False, BLOCKS_PER_SM * device.limits().multiprocessors
+        self._samples, most_blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
         self._share = 2 * max(target.beyond for target in targets) * samples.dtype.itemsize / DRAWN_BYTES
         sizes = {"sums": 2 * MOST_RANGES + 2, "held": -(-most_blocks // 2), "state": 1 + 3 * len(ranks),
                  "drawn": 2 + 4 * len(targets), "range": 3, "proof": COUNTS + 2 * FEW_TARGETS + 2}  # fmt: skip
@@ -121,10 +126,13 @@ class _Read:
         words = np.zeros(ends[-1], np.uint64)
         words[self._at["state"]] = Search.words(ranks)
         words[self._at["drawn"]][2 : 2 + 2 * len(targets)] = np.array(targets).T.reshape(-1).view(np.uint64)
-        self._words, self._host = cupy.asarray(words), words
+        self._words, self._host = cupy.asarray(words), None
         self._search = Search(samples.dtype, ranks, self._of("state"))
+        # What takes a while comes before the first launch.
+        few = len(targets) == 2 and len(ranks) <= FEW_TARGETS
+        self._begun = few and self._make_room(SHAPES[0], self._share + 2 / HEAVY)
         digit, most = step_of(len(targets))
-        draw = nvrtc.load(SOURCE, f"quantile_sample<{C_TYPES[samples.dtype.name]}, {digit}, {most}>")
+        draw = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype, digit, most))
         blocks = DRAWN_BYTES // samples.dtype.itemsize // THREADS
         self._own = empty("quantile", blocks * THREADS, samples.dtype)
         arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._of("drawn")
@@ -141,20 +149,21 @@ class _Read:
 
     def drawn(self) -> tuple[list[Window], Picked, int]:
         """Between which places of the numbers that were drawn ranks lie, what is there, and how many NaN there are."""
-        self._host = self._words.get()
+        if self._host is None:
+            self._host = self._words.get()
         own = self._host[self._at["drawn"]]
         places, *picked = own[2:].reshape(4, -1)
         windows = [Window(*ends) for ends in places.view(np.int64).reshape(-1, 2).tolist()]
         return windows, Picked(*(values.tolist() for values in picked)), int(own[1])
 
     def queue_alone(self) -> bool:
-        """The read, the search and the proof of one range, which nothing has to wait for; whether there is room.
+        """The read, the search and the proof, which wait for nothing; whether there is one range, and room.
 
         The ends that were drawn decide on the device whether any of it is done.
         """
-        if not self._make_room(SHAPES[0], self._share + 2 / HEAVY):
+        if not self._begun:
             return False
-        self._slots, self._all, self._begun = [0], SUMS - 2, True
+        self._slots, self._all = [0], SUMS - 2
         queue_range(self._samples, self._words, self._kept, self._of("range"))
         self._search.queue(self._kept, None, (self._words, 1, self._all))
         queue_proof(self._samples, self._kept, self._keys, self._of("proof"), self._words)
@@ -196,14 +205,21 @@ class _Read:
         """Of what is gathered."""
         return Range(self._ranges.gathered[0].first, self._ranges.gathered[-1].last)
 
+    def proven(self) -> Found | None:
+        """What `queue_alone` found and proved; None if that is not all, or NaN change which ranks are meant."""
+        self._host = self._words.get()
+        above, inside, numbers, counted = self._host[:SUMS].tolist()
+        proof, below, ranks = self._host[self._at["proof"]], numbers - above, self._search.ranks
+        complete = counted == numbers == self._samples.size and proof[KEPT] == inside
+        if not complete or not all(below <= rank < below + inside for rank in ranks):
+            return None
+        keys = dict(zip(ranks, self._search.picked(self._host[self._at["state"]]).keys, strict=True))
+        return Found(numbers, 0, keys, Around(self._samples, proof, self._of("range"), self._keys))
+
     def found_alone(self, ranges: Ranges, ranks: RanksOf, omit: bool) -> Found | None:
-        """What `queue_alone` found, once `drawn` has waited for it: in the only range."""
+        """What else that read found, without a proof."""
         self._ranges = ranges
-        found = self._found(ranks, omit)
-        if found is None or not self._whole or [*found.keys] != [*self._search.ranks]:
-            return found
-        around = Around(self._samples, self._host[self._at["proof"]], self._of("range"), self._keys)
-        return found._replace(around=around)
+        return self._found(ranks, omit)
 
     def found(self, ranks: RanksOf, omit: bool) -> Found | None:
         """What the counts say, and the search; None if not every sample was counted."""
@@ -221,7 +237,7 @@ class _Read:
         found = Found(self._samples.size, self._samples.size - numbers, {})
         below = [numbers - int(counts[2 * slot]) for slot in self._slots]
         inside = [int(counts[2 * slot + 1]) for slot in self._slots]
-        self._whole = whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
+        whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
         known = dict(zip(self._search.ranks, self._search.picked(state).keys, strict=True))
         among: dict[int, int] = {}  # ranks among what was kept, of those that were not searched for
         for rank in ranks(numbers) if omit or not found.nan else ():

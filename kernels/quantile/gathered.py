@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.constants import constant
-from kernels.common.dtypes import C_TYPES
+from kernels.common.dtypes import C_TYPES, instance
 from kernels.common.memory import empty, pooled_zeros
 from kernels.quantile.gpu import MOST, THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import bits_of
@@ -28,8 +29,10 @@ BLOCKS_PER_SM = 2  # at most, of a kernel
 LANES = 32  # of a warp
 AROUND_BYTES = 2**24  # of samples that are counted like those that were read, at most: all of them may be kept
 SUMS = 4  # counters of one range
-# Words of a proof before its keys, and before its counts: blocks that have arrived, counts of what is kept.
-KEYS = 1 + 2 * FEW_TARGETS
+# Where a proof has, behind the number of blocks that have arrived and counts of what is kept: how much that is, the
+# keys, and the counts of all.
+KEPT = 1 + 2 * FEW_TARGETS
+KEYS = KEPT + 1
 COUNTS = KEYS + FEW_TARGETS
 
 INSTANCES = (
@@ -63,7 +66,7 @@ class Search:
         self.ranks, self.state = ranks, state
         self._key, self._every, self._least = np.dtype(f"u{dtype.itemsize}").type, Range(0, 2 ** bits_of(dtype) - 1), 0
         self._digit, most = step_of(len(ranks))
-        self._kernel = nvrtc.load(SOURCE, f"quantile_pick<{C_TYPES[dtype.name]}, {self._digit}, {most}>")
+        self._kernel = nvrtc.load(SOURCE, instance("quantile_pick", dtype, self._digit, most))
         self._counters = pooled_zeros(len(ranks) * (2**self._digit + LANES) // 2).view(np.uint32)
 
     @staticmethod
@@ -114,7 +117,7 @@ class Around:
         self, samples: Any, proof: NDArray[np.uint64], range_: Any, keys: Any
     ) -> None:  # fmt: skip
         self._read, self._range, self._keys = (samples.data.ptr, samples.size), range_, keys
-        self._proven = np.unique(proof[KEYS:COUNTS]).tolist()
+        self._proven = sorted(set(proof[KEYS:COUNTS].tolist()))
         self._counts = proof[COUNTS : COUNTS + 2 * len(self._proven) + 2].view(np.int64)
 
     def count(self, samples: Any, keys: NDArray[Any]) -> Any:
@@ -152,11 +155,11 @@ def blocks_of(samples: Any, shape: tuple[int, int]) -> int:
 
 
 def _bracket(dtype: np.dtype[Any], shape: tuple[int, int]) -> Any:
-    return nvrtc.load(SOURCE, f"quantile_bracket<{C_TYPES[dtype.name]}, {shape[0]}, {shape[1]}>")
+    return nvrtc.load(SOURCE, instance("quantile_bracket", dtype, *shape))
 
 
 def queue_ranges(
-    samples: Any, sums: Any, kept: Kept, shape: tuple[int, int], range_: Any, ends: NDArray[Any]
+    samples: Any, sums: Any, kept: Kept, shape: tuple[int, int], range_: Any, ends: Iterable[Any]
 ) -> None:  # fmt: skip
     """One read: counts of samples at the ends of ranges, and what is kept. Of the first shape `range_` is the range."""
     kernel = _bracket(samples.dtype, shape)
@@ -169,11 +172,16 @@ def queue_ranges(
 
 def queue_range(samples: Any, sums: Any, kept: Kept, range_: Any) -> None:
     """The same of the range that was drawn."""
-    queue_ranges(samples, sums, kept, SHAPES[0], range_, np.zeros(2 * MOST_RANGES, samples.dtype))
+    queue_ranges(samples, sums, kept, SHAPES[0], range_, _no_ends(samples.dtype))
+
+
+@cache
+def _no_ends(dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    return tuple(np.zeros(2 * MOST_RANGES, dtype))
 
 
 def queue_proof(samples: Any, kept: Kept, keys: Any, proof: Any, sums: Any) -> None:
     """The keys, from `KEYS` on, and counts around them, from `COUNTS` on."""
-    kernel = nvrtc.load(SOURCE, f"quantile_prove<{C_TYPES[samples.dtype.name]}>")
+    kernel = nvrtc.load(SOURCE, instance("quantile_prove", samples.dtype))
     where = *kept[:2], np.uint32(kept.room), np.uint32(keys.size), keys
     kernel((kept.held.size,), (THREADS,), (*where, proof, proof[1:], sums, proof[KEYS:]))

@@ -169,9 +169,14 @@ def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launch
     ):  # fmt: skip
         read = bracket._Read(cp.asarray(samples)[1:], wanted, targets, True)
         assert read.queue_alone()
-        windows, picked, nan = read.drawn()
-        found = read.found_alone(ranges_of(samples.dtype, windows, picked, 1024 - nan), lambda of: wanted, True)
+        found = read.proven()
         numbers = np.sort(samples[1:][samples[1:] == samples[1:]])
+        if len(numbers) < size:  # then other ranks are meant
+            assert found is None
+            windows, picked, nan = read.drawn()
+            found = read.found_alone(ranges_of(samples.dtype, windows, picked, 1024 - nan), lambda of: wanted, True)
+            assert found is not None and found.keys == dict(zip(wanted, to_keys(numbers[wanted]).tolist(), strict=True))
+            return
         assert found is not None and found.keys == dict(zip(wanted, to_keys(numbers[wanted]).tolist(), strict=True))
         assert (found.samples, found.nan) == (size, size - len(numbers)) and found.around is not None
         values = np.unique(numbers[wanted])
@@ -189,7 +194,7 @@ def _unfit(samples: NDArray[Any], omit: bool, cp: Any) -> None:
     size = len(samples)
     with patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
         read = bracket._Read(cp.asarray(samples), [size // 2], targets_of([size // 2], size, 1024), omit)
-        assert read.queue_alone()
+        assert read.queue_alone() and read.proven() is None
         windows, picked, nan = read.drawn()
     same(read._of("sums"), np.zeros(2 * bracket.MOST_RANGES + 2))
     same(read._kept.held, np.zeros(read._kept.held.size))
@@ -206,11 +211,14 @@ def _alone_cases() -> Iterator[Case]:
         samples = (RANDOM(number).normal(size=size) * 1e6 + 3e6).clip(0).astype(dtype)
         if number % 2 == 0:
             samples = (samples // 4000 * 4000).astype(dtype)  # many keys are equal
-        if samples.dtype.kind == "f":
-            samples[::7] = np.nan
         wanted = [size // 3, size // 3 + 1] if number < 4 else [size // 3]
         for kernel in ("quantile_bracket", "quantile_prove"):
             yield Case("quantile/bracket", kernel, f"{dtype}, one range", partial(_alone, dtype, samples, wanted))
+    some_nan = RANDOM(9).normal(size=40_001).astype(np.float32)
+    some_nan[::7] = np.nan
+    yield Case(
+        "quantile/bracket", "quantile_bracket", "one range beside NaN", partial(_alone, "float32", some_nan, [17_000])
+    )
     ramp = np.arange(30_001, dtype=np.int32)
     check = partial(_alone, "int32", ramp - 15_000, [0, 1], launches=3)
     yield Case("quantile/bracket", "quantile_bracket", "one range from the least key on", check)
