@@ -160,6 +160,20 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 
     }
 }
 
+// What the keys of a range have: the least one, and bits in which they differ from it, at least one. None if it is not fit.
+template <typename K>
+struct Span {
+    K least;
+    int bits;
+};
+template <typename T>
+inline __device__ Span<typename Key<T>::type> span_of(const u64* range) {
+    using K = typename Key<T>::type;
+    const K least = Key<T>::of(K(range[1])), most = Key<T>::of(K(range[2]));
+    if (range[0] != 2) return {least, 0};
+    return {least, max(64 - __clzll(i64(u64(K(most - least)))), 1)};
+}
+
 // The rank, among samples that were gathered in `ranges`, of one among all numbers; of one outside it says nothing.
 inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numbers) {
     u64 before = 0;
@@ -175,11 +189,19 @@ inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numb
 // `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key less `least`, its
 // rank among the samples that have these, and their number. A step appends the bits from `shift` on. `counters` are zeros.
 // Where the first step finds `ranges` of a read, with its `sums` up to `all`, ranks are those among all numbers.
+// Of the `range` that `quantile_sample` wrote, the number of the step, or -1, says which bits; none is left for the last ones.
 template <typename T, int DIGIT, int TARGETS>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, typename Key<T>::type least,
-              u64* state, u32* counters, const u64* sums, u32 ranges, u32 all) {
+              u64* state, u32* counters, const u64* sums, u32 ranges, u32 all, const u64* range, int step) {
     using K = typename Key<T>::type;
+    if (step >= 0) {
+        const Span<K> span = span_of<T>(range);
+        const int steps = (span.bits + DIGIT - 1) / DIGIT;
+        if (step >= steps) return;
+        least = span.least;
+        shift = DIGIT * (steps - 1 - step);
+    }
     constexpr int ROW = Descent<DIGIT, TARGETS, K>::ROW;
     __shared__ u32 tally[TARGETS * ROW];
     __shared__ K upper[TARGETS];
@@ -308,19 +330,24 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32
     if (threadIdx.x < COUNTERS && of_block[threadIdx.x]) atomicAdd(sums + threadIdx.x, u64(of_block[threadIdx.x]));
 }
 
-// Of what was gathered in one range: how many samples are less than each key of `keys`, and not greater, and all that found
-// room, in `tallies`, which are zeros. The last block adds what was counted outside of the range, `sums`, and writes the first and the last key, then how
-// many samples are below, equal to, between and above the keys, of which equal ones count once, and how many are NaN.
+// Of what was gathered in the `range` that `quantile_sample` wrote: how many samples are less than each of the keys that
+// `state` has, less the least one, and not greater, and all that found room, in `tallies`, which are zeros. The last block adds
+// what was counted outside of the range, `sums`, and writes the first and the last key, then how many samples are below, equal
+// to, between and above the keys, of which equal ones count once, and how many are NaN.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* keys, u64* arrived, u64* tallies,
-               const u64* sums, u64* out) {
+quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* state, const u64* range, u64* arrived,
+               u64* tallies, const u64* sums, u64* out) {
     using K = typename Key<T>::type;
+    constexpr int COUNTERS = 2 * FEW_TARGETS;
+    constexpr u32 AT_ONCE = 8;  // loads in flight
+    __shared__ u32 of_block[COUNTERS];
+    if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
+    __syncthreads();
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
-    u32 counts[2 * FEW_TARGETS] = {};
-    const K first = K(keys[0]), last = K(keys[targets - 1]);
-    constexpr u32 AT_ONCE = 8;  // loads in flight
+    u32 counts[COUNTERS] = {};
+    const K least = span_of<T>(range).least, first = K(least + K(state[1])), last = K(least + K(state[targets]));
     for (u32 i = threadIdx.x; i < number; i += AT_ONCE * THREADS) {
         K loaded[AT_ONCE];
 #pragma unroll
@@ -336,12 +363,14 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
         }
     }
 #pragma unroll
-    for (int j = 0; j < 2 * FEW_TARGETS; ++j) {
+    for (int j = 0; j < COUNTERS; ++j) {
 #pragma unroll
         for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
-        if (threadIdx.x % 32 == 0 && counts[j]) atomicAdd(tallies + j, u64(counts[j]));
+        if (threadIdx.x % 32 == 0 && counts[j]) atomicAdd(of_block + j, counts[j]);
     }
-    if (threadIdx.x == 0) atomicAdd(tallies + 2 * FEW_TARGETS, u64(number));
+    __syncthreads();
+    if (threadIdx.x < COUNTERS) atomicAdd(tallies + threadIdx.x, u64(of_block[threadIdx.x]));
+    if (threadIdx.x == COUNTERS) atomicAdd(tallies + COUNTERS, u64(number));
     if (!is_last(arrived) || threadIdx.x) return;
     out[0] = first;
     out[1] = last;

@@ -10,7 +10,7 @@ R. W. Floyd and R. L. Rivest, Expected time bounds for selection, Communications
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from kernels.quantile.gathered import (
     COUNTS,
     FEW_TARGETS,
     KEPT,
+    KEYS,
     MOST_RANGES,
     SHAPES,
     SOURCE,
@@ -33,6 +34,7 @@ from kernels.quantile.gathered import (
     TARGETS,
     Around,
     Kept,
+    OfRead,
     Search,
     blocks_of,
     queue_proof,
@@ -142,11 +144,6 @@ class _Read:
         """Some of the words on the device."""
         return self._words[self._at[name]]
 
-    @property
-    def _keys(self) -> Any:
-        """Those of the ranks that are searched for, once they are found."""
-        return self._of("state")[1 : 1 + len(self._search.ranks)]
-
     def drawn(self) -> tuple[list[Window], Picked, int]:
         """Between which places of the numbers that were drawn ranks lie, what is there, and how many NaN there are."""
         if self._host is None:
@@ -164,9 +161,11 @@ class _Read:
         if not self._begun:
             return False
         self._slots, self._all = [0], SUMS - 2
-        queue_range(self._samples, self._words, self._kept, self._of("range"))
-        self._search.queue(self._kept, None, (self._words, 1, self._all))
-        queue_proof(self._samples, self._kept, self._keys, self._of("proof"), self._words)
+        range_, search = self._of("range"), self._search
+        queue_range(self._samples, self._words, self._kept, range_)
+        search.queue(self._kept, None, OfRead(self._words, 1, self._all, range_))
+        proof = self._of("proof")
+        queue_proof(self._samples, self._kept, range_, search.state, len(search.ranks), proof, self._words)
         return True
 
     def queue(self, ranges: Ranges) -> bool:
@@ -185,7 +184,7 @@ class _Read:
         ends = _ends(self._samples.dtype, ranges, self._slots)
         queue_ranges(self._samples, self._words, self._kept, shape, self._of("range"), ends)
         if few:
-            self._search.queue(self._kept, self._span(), (self._words, few, self._all))
+            self._search.queue(self._kept, self._span(), OfRead(self._words, few, self._all))
         return True
 
     def _make_room(self, shape: tuple[int, int], share: float) -> bool:
@@ -213,24 +212,26 @@ class _Read:
         complete = counted == numbers == self._samples.size and proof[KEPT] == inside
         if not complete or not all(below <= rank < below + inside for rank in ranks):
             return None
-        keys = dict(zip(ranks, self._search.picked(self._host[self._at["state"]]).keys, strict=True))
-        return Found(numbers, 0, keys, Around(self._samples, proof, self._of("range"), self._keys))
+        keys = dict(zip(ranks, proof[KEYS:COUNTS].tolist(), strict=False))
+        around = Around(self._samples, proof, self._of("range"), self._search.state, len(ranks))
+        return Found(numbers, 0, keys, around)
 
     def found_alone(self, ranges: Ranges, ranks: RanksOf, omit: bool) -> Found | None:
         """What else that read found, without a proof."""
         self._ranges = ranges
-        return self._found(ranks, omit)
+        return self._found(ranks, omit, {})
 
     def found(self, ranks: RanksOf, omit: bool) -> Found | None:
         """What the counts say, and the search; None if not every sample was counted."""
         self._host = self._words.get()
-        return self._found(ranks, omit)
+        picked = self._search.picked(self._host[self._at["state"]])
+        return self._found(ranks, omit, dict(zip(self._search.ranks, picked.keys, strict=True)))
 
-    def _found(self, ranks: RanksOf, omit: bool) -> Found | None:
+    def _found(self, ranks: RanksOf, omit: bool, known: Mapping[int, int]) -> Found | None:
         import cupy
 
         few = len(self._ranges.gathered)
-        counts, held, state = (self._host[self._at[name]] for name in ("sums", "held", "state"))
+        counts, held = (self._host[self._at[name]] for name in ("sums", "held"))
         held, numbers = held.view(np.uint32)[: self._kept.held.size], int(counts[self._all])
         if int(counts[self._all + 1]) != self._samples.size:
             return None
@@ -238,7 +239,6 @@ class _Read:
         below = [numbers - int(counts[2 * slot]) for slot in self._slots]
         inside = [int(counts[2 * slot + 1]) for slot in self._slots]
         whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
-        known = dict(zip(self._search.ranks, self._search.picked(state).keys, strict=True))
         among: dict[int, int] = {}  # ranks among what was kept, of those that were not searched for
         for rank in ranks(numbers) if omit or not found.nan else ():
             for number, (first, last) in enumerate((*self._ranges.gathered, *self._ranges.counted)):

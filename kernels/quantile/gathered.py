@@ -51,6 +51,18 @@ class Kept(NamedTuple):
     room: int
 
 
+class OfRead(NamedTuple):
+    """What a read counted, how many ranges it gathered, and where it counted numbers.
+
+    `range_` is the one that was drawn: its keys, less the least of them, are searched. None if that is not known so.
+    """
+
+    sums: Any
+    ranges: int
+    numbers: int
+    range_: Any = None
+
+
 class Search:
     """The search for some ranks among what blocks have, on the device.
 
@@ -64,7 +76,7 @@ class Search:
 
     def __init__(self, dtype: np.dtype[Any], ranks: Sequence[int], state: Any) -> None:
         self.ranks, self.state = ranks, state
-        self._key, self._every, self._least = np.dtype(f"u{dtype.itemsize}").type, Range(0, 2 ** bits_of(dtype) - 1), 0
+        self._key, self._bits, self._least = np.dtype(f"u{dtype.itemsize}").type, bits_of(dtype), 0
         self._digit, most = step_of(len(ranks))
         self._kernel = nvrtc.load(SOURCE, instance("quantile_pick", dtype, self._digit, most))
         self._counters = pooled_zeros(len(ranks) * (2**self._digit + LANES) // 2).view(np.uint32)
@@ -75,7 +87,7 @@ class Search:
         none = [0] * len(ranks)
         return [0, *none, *ranks, *none]
 
-    def queue(self, kept: Kept, span: Range | None = None, of_read: tuple[Any, int, int] | None = None) -> None:
+    def queue(self, kept: Kept, span: Range | None = None, of_read: OfRead | None = None) -> None:
         """All steps.
 
         Parameters
@@ -84,15 +96,19 @@ class Search:
         span
             All keys are within it; by default any.
         of_read
-            What a read counted, how many ranges it gathered, and where it counted numbers: among these are the ranks.
+            The read that kept them, among whose numbers are the ranks.
         """
-        self._least, most = span or self._every
+        self._least, most = span or Range(0, 2**self._bits - 1)
         steps = -(-(most - self._least).bit_length() // self._digit)
-        for step in reversed(range(steps)):
-            where = kept.items, kept.held, np.uint32(kept.room), np.uint32(len(self.ranks))
-            sums, ranges, all_ = of_read if of_read and step == steps - 1 else (self.state, 0, 0)
-            how = np.int32(self._digit * step), self._key(self._least), self.state, self._counters
-            self._kernel((kept.held.size,), (THREADS,), (*where, *how, sums, np.uint32(ranges), np.uint32(all_)))
+        for step in range(steps):
+            sums, ranges, numbers = (of_read if of_read and not step else OfRead(self.state, 0, 0))[:3]
+            number, range_ = (step, of_read.range_) if of_read and of_read.range_ is not None else (-1, self.state)
+            which = np.int32(self._digit * (steps - 1 - step)), self._key(self._least), self.state, self._counters
+            self._kernel(
+                (kept.held.size,), (THREADS,),
+                (kept.items, kept.held, np.uint32(kept.room), np.uint32(len(self.ranks)), *which,
+                 sums, np.uint32(ranges), np.uint32(numbers), range_, np.int32(number)),
+            )  # fmt: skip
 
     def picked(self, state: NDArray[np.uint64]) -> Picked:
         """What was found, of the state on the host."""
@@ -109,14 +125,13 @@ class Around:
         What was read.
     proof
         What `quantile_prove` wrote of it: its counts are those of `kernels.quantile.gpu.count_around_on_device`.
-    range_, keys : CuPy uint64 arrays
-        As `quantile_bracket` and `quantile_prove` take them.
+    range_, state : CuPy uint64 arrays
+    ranks
+        As `quantile_bracket` and `quantile_prove` take them, and how many keys `state` has.
     """
 
-    def __init__(
-        self, samples: Any, proof: NDArray[np.uint64], range_: Any, keys: Any
-    ) -> None:  # fmt: skip
-        self._read, self._range, self._keys = (samples.data.ptr, samples.size), range_, keys
+    def __init__(self, samples: Any, proof: NDArray[np.uint64], range_: Any, state: Any, ranks: int) -> None:
+        self._read, self._range, self._state, self._ranks = (samples.data.ptr, samples.size), range_, state, ranks
         self._proven = sorted(set(proof[KEYS:COUNTS].tolist()))
         self._counts = proof[COUNTS : COUNTS + 2 * len(self._proven) + 2].view(np.int64)
 
@@ -137,7 +152,7 @@ class Around:
         proof = words[SUMS + of_held :]
         kept = Kept(empty("quantile", blocks * room, samples.dtype), words[SUMS:].view(np.uint32)[:blocks], room)
         queue_range(samples, words, kept, self._range)
-        queue_proof(samples, kept, self._keys, proof, words)
+        queue_proof(samples, kept, self._range, self._state, self._ranks, proof, words)
         return proof[COUNTS:].view(np.int64)
 
 
@@ -180,8 +195,8 @@ def _no_ends(dtype: np.dtype[Any]) -> tuple[Any, ...]:
     return tuple(np.zeros(2 * MOST_RANGES, dtype))
 
 
-def queue_proof(samples: Any, kept: Kept, keys: Any, proof: Any, sums: Any) -> None:
+def queue_proof(samples: Any, kept: Kept, range_: Any, state: Any, ranks: int, proof: Any, sums: Any) -> None:
     """The keys, from `KEYS` on, and counts around them, from `COUNTS` on."""
     kernel = nvrtc.load(SOURCE, instance("quantile_prove", samples.dtype))
-    where = *kept[:2], np.uint32(kept.room), np.uint32(keys.size), keys
+    where = *kept[:2], np.uint32(kept.room), np.uint32(ranks), state, range_
     kernel((kept.held.size,), (THREADS,), (*where, proof, proof[1:], sums, proof[KEYS:]))

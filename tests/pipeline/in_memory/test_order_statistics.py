@@ -95,9 +95,10 @@ def test_a_run_that_differs_from_what_was_read_is_noticed(cp: Any, monkeypatch: 
     """The counts that are checked are made as those of the read are."""
     queue = gathered.queue_proof
 
-    def wrong(samples: Any, kept: Any, keys: Any, proof: Any, sums: Any) -> None:
-        queue(samples, kept, keys, proof, sums)
+    def wrong(samples: Any, *others: Any) -> None:
+        queue(samples, *others)
         if samples.size < SIZE:
+            *_, proof, _ = others
             proof[gathered.COUNTS] += 1
             proof[gathered.COUNTS + 1] -= 1
 
