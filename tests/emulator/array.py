@@ -39,7 +39,10 @@ class DeviceArray(NDArrayOperatorsMixin):
     @property
     def data(self) -> Any:
         """The address, in CuPy's form."""
-        return SimpleNamespace(ptr=int(self.host.ctypes.data), copy_from_device_async=self._copy_from)
+        return SimpleNamespace(
+            ptr=int(self.host.ctypes.data), copy_from_host_async=self._copy,
+            copy_from_device_async=lambda source, nbytes, stream: self._copy(source.ptr, nbytes),
+        )  # fmt: skip
 
     @property
     def has_value(self) -> Host:
@@ -73,8 +76,8 @@ class DeviceArray(NDArrayOperatorsMixin):
         if part.memory is self.memory and part.host.size:
             part.has_value[:] = 1
 
-    def _copy_from(self, source: Any, nbytes: int, stream: Any) -> None:
-        ctypes.memmove(self.host.ctypes.data, source.ptr, nbytes)
+    def _copy(self, address: int, nbytes: int) -> None:
+        ctypes.memmove(self.host.ctypes.data, address, nbytes)
         self.has_value[:] = 1
 
     def __len__(self) -> int:
