@@ -21,7 +21,7 @@ from kernels.histogram.launch import C_TYPES, KEY_TYPES
 from kernels.map import gpu
 from kernels.matmul import residue, small, small_k, tiles
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
-from kernels.quantile import bracket
+from kernels.quantile import gathered
 from kernels.quantile import gpu as quantile
 from kernels.reduce import gpu as reduce_device
 from kernels.reduce import gpu_powers
@@ -163,7 +163,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "reduce/gpu_powers": lambda _: list(gpu_powers.INSTANCES),
     "stencil/gpu": _stencil_gpu,
     "quantile/gpu": lambda _: list(quantile.INSTANCES),
-    "quantile/bracket": lambda _: list(bracket.INSTANCES),
+    "quantile/bracket": lambda _: list(gathered.INSTANCES),
     "histogram/grouped": lambda _: list(grouped.INSTANCES),
     "select/gpu": lambda _: list(select.INSTANCES),
     "study/matmul": lambda _: _matmul(),
