@@ -170,7 +170,7 @@ def _part_bytes(asked: Asked, arrays: Sequence[Any]) -> int | None:
 
 def _aggregate(kind: str, arrays: Sequence[Any], work: Work) -> list[Any]:
     """Survey the arrays as often as jobs ask for it, then compute all jobs in one pass."""
-    if kind == CUPY and len(arrays) == 1 and arrays[0].size:
+    if kind == CUPY and len(arrays) == 1 and arrays[0].size and any(job.workflow.look for job in work.jobs):
         work = looked_on_gpu(work, arrays[0])
     checked = [sys.maxsize] * len(work.jobs)  # samples, in the pass of each job that checked the fewest
     while any(job.surveyed for job in work.jobs):

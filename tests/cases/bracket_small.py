@@ -17,7 +17,7 @@ from kernels.quantile import gathered as steps
 from kernels.quantile.gathered import KEYS, TARGETS, Kept, Search
 from kernels.quantile.gpu import WIDE
 from kernels.quantile.keys import to_keys
-from kernels.quantile.ranges import Range, Ranges, Target, ranges_of, targets_of
+from kernels.quantile.ranges import HEAVY, Range, Ranges, Target, ranges_of, targets_of
 from kernels.quantile.reference import around_reference
 from tests.cases.case import RANDOM, Case, same
 from tests.cases.quantile_small import samples_of
@@ -205,6 +205,21 @@ def _unfit(samples: NDArray[Any], omit: bool, cp: Any) -> None:
         assert found is not None and found.keys == {size // 2: int(np.sort(to_keys(samples))[size // 2])}
 
 
+def _ends(dtype: str, cp: Any) -> None:
+    """Ends of a range at places among what was drawn, and open ones before the first and behind the last."""
+    samples = (RANDOM(3).normal(size=5000) * 1e6 + 2e6).clip(0).astype(dtype)
+    drawn = np.sort(samples[strata(len(samples), 1024)])
+    integer = samples.dtype.kind != "f"
+    least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max) if integer else (-np.inf, np.inf)
+    for first, last in ((-1, 1024), (0, 1023), (700, 900), (1023, 2000)):
+        with patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
+            read = bracket._Read(cp.asarray(samples), [1], [Target(0.0, first), Target(0.0, last)], True)
+        ends = [least if first < 0 else drawn[first], most if last > 1023 else drawn[last]]
+        keys = drawn[[max(first, 0), min(last, 1023)]]
+        fit = sum(int((drawn == key).sum()) * HEAVY <= 1024 for key in keys)
+        same(read._of("range"), np.array([fit, *np.array(ends, dtype).view(f"u{samples.itemsize}")], np.uint64))
+
+
 def _alone_cases() -> Iterator[Case]:
     for number, dtype in enumerate(WIDE):
         size = 40_011 + number
@@ -226,8 +241,9 @@ def _alone_cases() -> Iterator[Case]:
     yield Case("quantile/bracket", "quantile_prove", "one range to the greatest key", check)
     heavy = np.where(ramp % 3, ramp, 15_000).astype(np.float64)
     yield Case("quantile/bracket", "quantile_sample", "ends with a heavy key", partial(_unfit, heavy, True))
-    heavy = np.where(ramp % 2, heavy, np.nan)
-    yield Case("quantile/bracket", "quantile_sample", "ends beside NaN", partial(_unfit, heavy, False))
+    yield Case("quantile/bracket", "quantile_sample", "ends beside NaN", partial(_unfit, some_nan, False))
+    for dtype in WIDE:
+        yield Case("quantile/bracket", "quantile_sample", f"{dtype}, ends of a range", partial(_ends, dtype))
 
 
 def bracket_cases() -> Iterator[Case]:

@@ -268,6 +268,11 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_small_k", "without __syncthreads()"):
         "what tensor cores read is not watched on a host",
     ("quantile/bracket.cu", "rank_among", "half the width: before += inside"): "takes 2^32 samples that are gathered",
+    ("quantile/bracket.cu", "quantile_pick", "step >= steps"): "a later step finds no samples with the upper bits",
+    ("quantile/bracket.cu", "quantile_bracket", "half the width: counts[2 * RANGES + 1] += PER_PACK"):
+        "takes 2^16 samples of a thread",
+    ("quantile/bracket.cu", "quantile_prove", "half the width: counts[2] += key < last"):
+        "takes 2^16 samples of a thread",
     ("stencil/box.cuh", "slide", "Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS"):
         "takes a radius of 2^20: kernels/stencil/test_gpu.py",
     ("stencil/box.cuh", "slide", "__syncthreads() (4)"): "a host copies at once, and waits for nothing",
