@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -73,9 +73,9 @@ def product(dtype: str, size: int, folder: Path, repeats: int) -> dict[str, Any]
     words = command("matmul", *paths, "-o", str(folder / "c.npy"), "-q", "--verify")
     taken: dict[str, list[float]] = {mode: [] for mode in ("off", "auto")}
     process([*words, "auto"])
-    for _ in range(repeats):
-        for mode, seconds in taken.items():
-            seconds.append(process([*words, mode]).seconds)
+    for turn in range(repeats):
+        for mode in ("off", "auto") if turn % 2 else ("auto", "off"):
+            taken[mode].append(process([*words, mode]).seconds)
     print("matmul", dtype, size, *(f"{mode} {median(seconds):.2f} s" for mode, seconds in taken.items()), flush=True)
     figures = {mode: {"seconds": median(seconds), "all seconds": seconds} for mode, seconds in taken.items()}
     return {"dtype": dtype, "size": size, **figures}
@@ -110,12 +110,15 @@ def writing(mebibytes: int = 1024, times: Mapping[str, int] = TIMES, repeats: in
     return {"repeats": repeats, "rows": rows}
 
 
-def products(sizes: Sequence[tuple[str, int]] | None = None, repeats: int = 5) -> dict[str, Any]:
-    """Rows of matrix products."""
+def products(sizes: Sequence[tuple[str, int]] | None = None, repeats: int = 7) -> Iterator[dict[str, Any]]:
+    """Rows of matrix products, after each of them."""
     if sizes is None:
         sizes = (*PRODUCTS, *LARGE_PRODUCTS[_device()])
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
-        return {"repeats": repeats, "rows": [product(*size, Path(scratch), repeats) for size in sizes]}
+        for size in sizes:
+            rows.append(product(*size, Path(scratch), repeats))
+            yield {"repeats": repeats, "rows": rows}
 
 
 def _device() -> str:
