@@ -38,9 +38,9 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     @property
     def data(self) -> Any:
-        """The address, in CuPy's form."""
+        """The address and what it is of, in CuPy's form."""
         return SimpleNamespace(
-            ptr=int(self.host.ctypes.data), copy_from_host_async=self._copy,
+            ptr=int(self.host.ctypes.data), mem=self.memory, copy_from_host_async=self._copy,
             copy_from_device_async=lambda source, nbytes, stream: self._copy(source.ptr, nbytes),
         )  # fmt: skip
 

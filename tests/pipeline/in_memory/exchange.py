@@ -104,7 +104,6 @@ def extend(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return shared(values) if foreign else asarray(values, dtype)
 
     for name, value in (
-        ("data", property(lambda array: SimpleNamespace(ptr=int(array.host.ctypes.data), mem=array.memory))),
         ("device", property(lambda array: SimpleNamespace(id=0))),
         ("__cuda_array_interface__", property(interface)),
         ("__dlpack__", lambda array, **_: array.host.__dlpack__()),
