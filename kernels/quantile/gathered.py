@@ -20,8 +20,11 @@ from kernels.quantile.ranges import Picked, Range
 
 SOURCE = Path(__file__).with_name("bracket.cu")
 
-TARGETS, FEW_TARGETS = constant(SOURCE, "MOST_TARGETS"), constant(SOURCE, "FEW_TARGETS")
-STEPS = ((constant(SOURCE, "LONG"), FEW_TARGETS), (constant(SOURCE, "SHORT"), TARGETS))  # bits of a step, ranks at most
+DESCENT = SOURCE.with_name("descent.cuh")
+
+TARGETS, FEW_TARGETS = constant(DESCENT, "MOST_TARGETS"), constant(DESCENT, "FEW_TARGETS")
+# Bits of a step of a search, and ranks that it takes at most.
+STEPS = ((constant(DESCENT, "LONG"), FEW_TARGETS), (constant(DESCENT, "SHORT"), TARGETS))
 MOST_RANGES = 12
 # Ranges that are gathered, and that are only counted, of the instances of the kernel; the first is that of one range.
 SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (3, 5), (5, 3), (8, 0), (1, 11), (5, 7))
