@@ -24,9 +24,9 @@ from pipeline.storage.formats.hdf5_filters import (
     DEFLATE,
     PLUGINS,
     Filter,
-    available,
     begin_of,
     check_declared,
+    missing,
     own_steps,
 )
 from pipeline.storage.formats.places import Places
@@ -46,7 +46,6 @@ def _opened(file: Piece) -> Iterator[Any]:
     """The planned file, whatever has its name now, as h5py sees it."""
     with library(file.path, WHAT, "hdf5"):
         import h5py
-    available()  # registers them in this process, too
     with file_for_library(file) as name, h5py.File(name, "r", locking=False, rdcc_nbytes=0) as opened:
         yield opened
 
@@ -92,7 +91,6 @@ def _member(name: str, data: Any) -> Member:
     plist = data.id.get_create_plist()
     stored = [plist.get_filter(number) for number in range(plist.get_nfilters())]
     words = [PLUGINS.get(code) or text.decode("utf-8", "replace") or str(code) for code, _, _, text in stored]
-    codes = [code for code, *_ in stored]
     shape = () if data.shape is None else tuple(data.shape)
     given = Member(name, None, shape, data.chunks, ", ".join(words), data.id.get_storage_size())
     dtype, problem = _dtype(data), ""
@@ -104,16 +102,16 @@ def _member(name: str, data: Any) -> Member:
         problem = "expected an array within the file, got one that lies in other files; name those files"
     elif dtype is None:
         problem = "expected numbers that NumPy has a dtype for, got others; convert them"
-    elif not own and (missing := [code for code in codes if code not in available()]):
-        problem = f"expected filters that h5py and hdf5plugin have, got {missing}; {_advice(missing)}"
-    elif DEFLATE in codes[:-1] and not own:
+    elif not own and (codes := missing(filters)):
+        problem = f"expected filters that h5py and hdf5plugin have, got {codes}; {_advice(codes)}"
+    elif not own and DEFLATE in [code for code, _ in filters[:-1]]:
         problem = f"expected deflate as the last filter, got {given.compression}; write it with other filters"
     return Member(name, dtype, shape, given.chunks, given.compression, given.stored, problem)
 
 
-def _advice(missing: list[int]) -> str:
-    """What to do about filters."""
-    plugin = any(code in PLUGINS for code in missing)
+def _advice(codes: list[int]) -> str:
+    """What to do about filters that are missing."""
+    plugin = any(code in PLUGINS for code in codes)
     return "pip install 'baru[hdf5]'" if plugin else "write it with another filter"
 
 
@@ -207,8 +205,8 @@ def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple
         fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
         decode = Decoder(steps, grid.dtype) if steps else None
         return pieces_of(name, grid, places, decode, fill), chunked(grid, places, decode, fill)
-    if missing := [filter_.code for filter_ in filters if filter_.code not in available()]:
-        raise ValueError(f"chunks without some of its filters, and filters {missing} that HDF5 does not have here")
+    if codes := missing(filters):
+        raise ValueError(f"chunks without some of its filters, and filters {codes} that HDF5 does not have here")
 
     def block(ranges: tuple[range, ...]) -> _Region:
         hit = ((places.piece(index), int(masks[index])) for index in product(*grid.hit(ranges)))
@@ -266,5 +264,6 @@ class _Region:
             check_declared(begin, outer, self.chunk_bytes)
         with _opened(self.file) as opened:
             data = _find(opened, self.member)
+            missing(_filters(data))  # registers them in this process, too
             samples: NDArray[Any] = np.asarray(data[tuple(slice(one.start, one.stop, one.step) for one in self.ranges)])
         return samples.astype(self.dtype, copy=False).reshape(-1)

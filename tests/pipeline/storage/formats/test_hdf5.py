@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UsageError
+from pipeline.storage.formats import hdf5_filters
 from pipeline.storage.sources import open_source
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
@@ -66,6 +67,7 @@ def test_hdf5_filter_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     code = """
 import sys
 from pipeline.errors import UsageError
+from pipeline.storage.formats import hdf5_filters
 from pipeline.storage.sources import open_source
 try:
     open_source((sys.argv[1],))
@@ -122,3 +124,12 @@ def test_only_one_member_that_the_job_takes(tmp_path: Path) -> None:
             group["right"], group = inner, inner
         group["back"] = file["/"]
     assert open_source((str(path),)).samples == 5
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (10,)}, {"chunks": (10,), "compression": "gzip", "shuffle": True}])
+def test_no_plugins_for_what_hdf5_has(tmp_path: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would take memory and time."""
+    monkeypatch.setattr(hdf5_filters, "_registered", lambda: pytest.fail("hdf5plugin was imported"))
+    with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=np.arange(100), **how)
+    assert open_source((str(tmp_path / "a.h5"),)).shape == (100,)
