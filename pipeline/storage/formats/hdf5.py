@@ -54,20 +54,25 @@ def _find(opened: Any, name: str) -> Any:
     """A data set, by links within the file only; KeyError or ValueError if there is none."""
     import h5py
 
-    parts, node, links = [part for part in reversed(name.split("/")) if part], opened, 0
+    parts, node, links = _steps(name), opened, 0
     while parts:
         part, links = parts.pop(), links + 1
         link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
         if link is None or links > MOST_LINKS:
             raise KeyError(f"no {part!r}")
         if isinstance(link, h5py.SoftLink):
-            parts += [step for step in reversed(link.path.split("/")) if step]
+            parts += _steps(link.path)
             node = opened if link.path.startswith("/") else node
         elif isinstance(link, h5py.HardLink):
             node = node[part]
         else:
             raise ValueError(f"{part!r}, a link to another file")
     return node
+
+
+def _steps(name: str) -> list[str]:
+    """The last one first; `.` is the group itself."""
+    return [step for step in reversed(name.split("/")) if step not in ("", ".")]
 
 
 def _names(group: Any, prefix: str = "", seen: set[Any] | None = None) -> Iterator[str]:

@@ -133,3 +133,12 @@ def test_no_plugins_for_what_hdf5_has(tmp_path: Path, how: dict[str, Any], monke
     with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("a", data=np.arange(100), **how)
     assert open_source((str(tmp_path / "a.h5"),)).shape == (100,)
+
+
+def test_the_group_itself_in_a_path(tmp_path: Path) -> None:
+    h5py = package_of("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/a"] = np.arange(3)
+        file["g/link"] = h5py.SoftLink("./a")
+    for member in ("./g/a", "g/./a", "g/link", "/g/./link"):
+        assert open_source((f"{tmp_path}/a.h5::{member}",)).shape == (3,)

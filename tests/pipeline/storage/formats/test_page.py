@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.cli.main import cli
+from pipeline.errors import UsageError
 from pipeline.storage.sources import FORMATS
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
@@ -90,3 +91,22 @@ def test_raw_samples_of_which_not_even_the_number_is_known(folder: Path, capsys:
     cli.main(["info", "odd.bin"], standalone_mode=False)
     first, why = capsys.readouterr().out.splitlines()
     assert first.endswith("odd.bin: raw, 7 bytes") and "say what its samples are, for example --dtype int16" in why
+
+
+def test_one_file_of_several_that_cannot_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are described, and the exit status tells; alone it is an error."""
+    (folder / "b.tif").write_bytes(b"II*\0")
+    (folder / "empty.bin").touch()
+    package_of("zarr").create_array("scalar.zarr", shape=(), dtype="f4")
+    assert cli.main(["info", "b.tif", "a.wav", "empty.bin", "none.h5", "scalar.zarr"], standalone_mode=False) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("/")[2] for line in lines if line.endswith(": unreadable")] == [
+        "b.tif: unreadable", "empty.bin: unreadable", "none.h5: unreadable",
+    ]  # fmt: skip
+    assert any(line.startswith("    cannot be read: expected a TIFF file, got ") for line in lines)
+    assert any(line.endswith("a.wav --range auto") for line in lines)
+    assert any("float32 little endian, a scalar, 4 bytes, zstd" in line for line in lines)
+    assert cli.main(["info", "a.wav", "empty.bin", "--json"], standalone_mode=False) == 2
+    assert json.loads(capsys.readouterr().out)["files"][1]["arrays"][0]["problem"].startswith("expected samples, got ")
+    with pytest.raises(UsageError):
+        cli.main(["info", "empty.bin"], standalone_mode=False)
