@@ -39,6 +39,7 @@ from pipeline.storage.protocol import Member, Opening, Source
 WHAT = "an HDF5 file"
 MOST_MEMBERS = 10_000
 MOST_LINKS = 64  # on the way to a member
+AT_ONCE = 2**11  # chunks that HDF5 reads: it takes 13 KB for each
 
 
 @contextmanager
@@ -214,9 +215,10 @@ def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple
         raise ValueError(f"chunks without some of its filters, and filters {codes} that HDF5 does not have here")
 
     def block(ranges: tuple[range, ...]) -> _Region:
-        hit = ((places.piece(index), int(masks[index])) for index in product(*grid.hit(ranges)))
+        crossed = list(product(*grid.hit(ranges)))
+        hit = ((places.piece(index), int(masks[index])) for index in crossed)
         chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(filters, mask)))
-        return _Region(file, member, ranges, grid.dtype, chunks, grid.chunk_bytes)
+        return _Region(file, member, ranges, grid.dtype, chunks, grid.chunk_bytes, len(crossed))
 
     slabs = ((region, tuple(range(*bounds) for bounds in region)) for region in grid.slabs())
     return [block_piece(name, region, grid.dtype, block(ranges)) for region, ranges in slabs], Chunked(grid, block)
@@ -261,6 +263,7 @@ class _Region:
     dtype: np.dtype[Any]
     chunks: tuple[tuple[Piece, Filter], ...]
     chunk_bytes: int
+    crossed: int  # chunks, encoded or not
 
     def read(self) -> NDArray[Any]:
         """The samples."""
@@ -270,5 +273,17 @@ class _Region:
         with _opened(self.file) as opened:
             data = _find(opened, self.member)
             missing(_filters(data))  # registers them in this process, too
-            samples: NDArray[Any] = np.asarray(data[tuple(slice(one.start, one.stop, one.step) for one in self.ranges)])
+            axis = max(range(len(self.ranges)), key=lambda one: len(self.ranges[one]), default=0)
+            parts = [data[tuple(slice(one.start, one.stop, one.step) for one in part)] for part in self._parts(axis)]
+        samples = np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis))
         return samples.astype(self.dtype, copy=False).reshape(-1)
+
+    def _parts(self, axis: int) -> Iterator[tuple[range, ...]]:
+        """Ranges along an axis that cross few chunks each."""
+        if self.crossed <= AT_ONCE:
+            yield self.ranges
+            return
+        long = self.ranges[axis]
+        step = -(-len(long) // -(-self.crossed // AT_ONCE))
+        for first in range(0, len(long), step):
+            yield (*self.ranges[:axis], long[first : first + step], *self.ranges[axis + 1 :])

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.cli.flags import Failure
 from pipeline.cli.main import cli
-from pipeline.errors import UsageError
 from pipeline.storage.sources import FORMATS
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
@@ -108,5 +108,5 @@ def test_one_file_of_several_that_cannot_be_read(folder: Path, capsys: pytest.Ca
     assert any("float32 little endian, a scalar, 4 bytes, zstd" in line for line in lines)
     assert cli.main(["info", "a.wav", "empty.bin", "--json"], standalone_mode=False) == 2
     assert json.loads(capsys.readouterr().out)["files"][1]["arrays"][0]["problem"].startswith("expected samples, got ")
-    with pytest.raises(UsageError):
+    with pytest.raises(Failure, match="expected samples, got an empty file"):
         cli.main(["info", "empty.bin"], standalone_mode=False)
