@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.storage.formats import codecs
@@ -23,6 +23,7 @@ def deflated(content: bytes, bits: int, level: int = 1) -> bytes:
 
 
 @SHORT
+@example(bytes(2599), RAW_DEFLATE, 7, 9, 0, 0, b"")  # the end of the input, but not of what it decodes to
 @given(
     content=st.one_of(st.binary(max_size=300), st.builds(bytes, st.integers(0, 3000))),
     bits=st.sampled_from([ZLIB, GZIP, RAW_DEFLATE]), at_once=st.integers(1, 70), level=st.sampled_from([0, 1, 9]),
