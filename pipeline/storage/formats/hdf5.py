@@ -20,15 +20,7 @@ from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.chunked import Chunked, chunked
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.formats.common import check_grid, choose, library, readable
-from pipeline.storage.formats.hdf5_filters import (
-    DEFLATE,
-    PLUGINS,
-    Filter,
-    begin_of,
-    check_declared,
-    missing,
-    own_steps,
-)
+from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, begin_of, check_declared, missing, own_steps
 from pipeline.storage.formats.places import Places
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, block_piece, pieces_of
 from pipeline.storage.piece_source import PieceSource
@@ -214,12 +206,7 @@ def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple
     if codes := missing(filters):
         raise ValueError(f"chunks without some of its filters, and filters {codes} that HDF5 does not have here")
 
-    def block(ranges: tuple[range, ...]) -> _Region:
-        crossed = list(product(*grid.hit(ranges)))
-        hit = ((places.piece(index), int(masks[index])) for index in crossed)
-        chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(filters, mask)))
-        return _Region(file, member, ranges, grid.dtype, chunks, grid.chunk_bytes, len(crossed))
-
+    block = _Regions(file, member, grid, filters, places, masks)
     slabs = ((region, tuple(range(*bounds) for bounds in region)) for region in grid.slabs())
     return [block_piece(name, region, grid.dtype, block(ranges)) for region, ranges in slabs], Chunked(grid, block)
 
@@ -251,6 +238,24 @@ def _table(file: Piece, data: Any, grid: Grid) -> tuple[Places, NDArray[np.int64
     if data.chunks is not None and 0 not in grid.shape:
         data.id.chunk_iter(add)
     return places, masks
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """What has HDF5 read elements."""
+
+    file: Piece
+    member: str
+    grid: Grid
+    filters: list[Filter]
+    places: Places
+    masks: NDArray[np.int64]
+
+    def __call__(self, ranges: tuple[range, ...]) -> _Region:
+        crossed = list(product(*self.grid.hit(ranges)))
+        hit = ((self.places.piece(index), int(self.masks[index])) for index in crossed)
+        chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(self.filters, mask)))
+        return _Region(self.file, self.member, ranges, self.grid.dtype, chunks, self.grid.chunk_bytes, len(crossed))
 
 
 @dataclass(frozen=True)
