@@ -38,7 +38,7 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     ours = [
         words[3:] for words in every if words[:3] == ["python", "-m", "pipeline"] and "://" not in " ".join(words)
     ]  # those with a URL: tests/pipeline/storage/remote
-    assert len(ours) == 21
+    assert len(ours) == 22
     for format_ in FORMATS:
         suffixes = format_.suffixes or (".raw",)
         assert any(suffix in word for words in ours for word in words for suffix in suffixes), format_.name
@@ -47,6 +47,7 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
         assert len(capfd.readouterr().out.splitlines()) > 2, words
     expected = np.load("a.npz")["second"].T
     np.testing.assert_array_equal(np.load("t.npy"), expected)
+    np.testing.assert_array_equal(np.load("turned.npy"), package_of("h5py").File("a.h5")["group/data"][...].T)
     np.testing.assert_array_equal(np.load("slice.npy"), np.load("a.npz")["second"][2:30:4, :, 3].T)
     with package_of("h5py").File("t.h5") as file:
         np.testing.assert_array_equal(file["transposed"], expected)
