@@ -156,7 +156,7 @@ def run(
         dask's current scheduler. Arrays that are not contiguous are copied in pieces.
     output
         File for a job that writes an array; `.npy`, ``"a.h5::/result"``, `.zarr` (chunks are whole rows), or raw under
-        any other suffix. Not needed for arrays.
+        a suffix of no other format. Not needed for arrays.
     dtype, byteorder, offset
         Of raw files: what ``numpy.dtype`` takes, without a byte order (default int32), or ``"u12p"`` and the like for
         packed samples; little (default) or big; bytes to skip (default 0).

@@ -9,8 +9,17 @@ import click
 
 from pipeline.cli.flags import Command
 from pipeline.cli.help import complete_files, program
+from pipeline.errors import UsageError
 from pipeline.process.last_words import emit
-from pipeline.storage.describe import Description, byteorder_of, describe, name_of, nbytes_of, problem_of
+from pipeline.storage.describe import (
+    UNREADABLE,
+    Description,
+    byteorder_of,
+    describe_all,
+    name_of,
+    nbytes_of,
+    problem_of,
+)
 from pipeline.storage.protocol import Member
 from pipeline.storage.raw import RAW, RAW_DTYPE
 
@@ -25,13 +34,16 @@ SHOWN = 20  # arrays of a file; --json has all
 def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:
     """Say what files are, from their headers alone, and with which command they can be read.
 
-    FILES are paths, patterns or @LIST; FILE::MEMBER is one array of a file, FILE[SLICE] a slice of it.
+    FILES are paths, patterns or @LIST; FILE::MEMBER is one array of a file, FILE[SLICE] a slice of it. Exit status 2 if
+    one of them cannot be read.
     """
-    described = [description for item in files for description in describe(item, recursive)]
+    described = list(describe_all(files, recursive))
     if as_json:
         emit(json.dumps({"files": [description.to_json() for description in described]}))
     else:
         emit(*(line for description in described for line in _lines(description)))
+    if any(description.format == UNREADABLE for description in described):
+        click.get_current_context().exit(UsageError.exit_code)
 
 
 def _lines(description: Description) -> Iterator[str]:
@@ -60,7 +72,7 @@ def _about(member: Member) -> str:
     shape = " × ".join(f"{length:,}" for length in member.shape)
     words.append(f"{shape} samples" if len(member.shape) == 1 else shape or "a scalar")
     words.append(f"{nbytes_of(member):,} bytes")
-    if member.chunks is not None:
+    if member.chunks:
         words.append(f"in chunks of {' × '.join(map(str, member.chunks))}")
     if member.compression:
         stored = "" if member.stored is None else f" to {member.stored:,} bytes"

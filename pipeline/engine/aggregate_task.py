@@ -162,6 +162,7 @@ def _streamed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> tuple[Any, Ti
         for block in blocks:
             for sum_ in sums:
                 sum_.add(block)
+            del block  # of which the next one may have all the memory
     checks, reference = beside.finish() if beside else ((), None)
     partials = tuple(zip(*([_on_host(total, timeline) for total in sum_.partials] for sum_ in sums), strict=True))
     return partials, timeline, checks, reference
@@ -181,6 +182,7 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None
         with timeline.measure("kernel", block.nbytes):
             # Partials are defined on native samples; converting native ones costs nothing.
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
+        del block
 
 
 def _gathered(blocks: Iterator[NDArray[Any]], samples: int) -> Iterator[NDArray[Any]]:
@@ -189,9 +191,11 @@ def _gathered(blocks: Iterator[NDArray[Any]], samples: int) -> Iterator[NDArray[
     for block in blocks:
         if not waiting and len(block) >= samples:
             yield block
+            del block
             continue
         waiting.append(block.copy())
-        most = min(samples, GATHERED_BYTES // block.itemsize)
+        del block
+        most = min(samples, GATHERED_BYTES // waiting[0].itemsize)
         if sum(map(len, waiting)) >= most:
             yield np.concatenate(waiting)
             waiting = []

@@ -109,7 +109,8 @@ def run_array(
     sources
         One per input array.
     path
-        The output: `.npy`, HDF5, Zarr, or raw under any other suffix. It appears whole, once everything is verified.
+        The output: `.npy`, HDF5, Zarr, or raw under a suffix of no other format. It appears whole, once everything
+        is verified.
     settings
     journal
         What an earlier run has finished, and gets what this one does.

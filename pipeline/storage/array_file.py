@@ -19,6 +19,7 @@ from kernels.transpose.cpu import transpose_cpu
 from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.alike import with_table
 from pipeline.storage.files import Files, SourceFile
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened, fill, open_planned
 from pipeline.storage.protocol import RegionFiller, Source
@@ -80,6 +81,9 @@ class ArrayFile:
         before = 0  # bytes in the files before this one
         for piece in self.pieces:
             after = before + piece.nbytes
+            if len(starts) and not (before < starts[-1] + length and starts[0] < after):
+                before = after
+                continue
             first, stop = np.maximum(starts, before), np.minimum(starts + length, after)
             places = length * np.arange(len(starts)) + first - starts
             runs = np.stack([first - before, places, stop - first], axis=1)[first < stop]
@@ -107,10 +111,13 @@ def join(source: Source) -> ArrayFile:
     UsageError
         If its parts cannot be concatenated along the first axis, or its regions cannot be read.
     """
+    runs = tuple(piece for piece in source.parts if isinstance(piece, Piece)) if isinstance(source, PieceSource) else ()
+    if isinstance(source, PieceSource) and len(runs) == len(source.parts):
+        return _local(ArrayFile(Spec(source.shape, source.dtype), runs, called=source.names))
     if not isinstance(source, Files):
         if source.shape is None or source.regions is None:
-            raise UsageError(f"{source.names[0]}: expected an array that is stored in one piece or is in memory, "
-                             "got another one; write the array to one .npy file")  # fmt: skip
+            raise UsageError(f"{source.names[0]}: expected an array that is stored in one piece, in chunks or in "
+                             "memory, got another one; write the array to one .npy file")  # fmt: skip
         return FilledArray(Spec(source.shape, source.dtype), (), False, source.names, source.regions)
     first = source.files[0]
     for file in source.files[1:]:
@@ -123,9 +130,13 @@ def join(source: Source) -> ArrayFile:
     if len(source.files) > 1:
         shape = (sum(file.shape[0] for file in source.files), *first.shape[1:])
     pieces = tuple(file.piece() for file in source.files)
-    array = ArrayFile(Spec(shape, source.dtype), pieces, first.fortran, source.names)
+    return _local(ArrayFile(Spec(shape, source.dtype), pieces, first.fortran, source.names))
+
+
+def _local(array: ArrayFile) -> ArrayFile:
+    """The array, read by an object if it is not on this machine."""
     if any(piece.remote for piece in array.pieces):
-        return FilledArray(array.spec, (), False, source.names, _Remote(array))
+        return FilledArray(array.spec, (), False, array.names, _Remote(array))
     return array
 
 

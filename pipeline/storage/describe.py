@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pipeline.errors import UsageError
+from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.files import whole
 from pipeline.storage.list_file import with_lists
 from pipeline.storage.other_content import OtherContent, advice_on
@@ -19,6 +19,8 @@ from pipeline.storage.paths import MEMBER, Item, expand, is_stdin, split_item
 from pipeline.storage.protocol import DTYPES, Member, Opening, advice_for, component_of
 from pipeline.storage.raw import RAW, RAW_DTYPE
 from pipeline.storage.sources import format_of, open_one
+
+UNREADABLE = "unreadable"  # in the place of a format
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,19 @@ def nbytes_of(member: Member) -> int | None:
     return None if member.dtype is None else math.prod(member.shape) * member.dtype.itemsize
 
 
+def describe_all(items: Sequence[str], recursive: bool = False) -> Iterator[Description]:
+    """As `describe`, but of several files one that cannot be read is `UNREADABLE`, and hides none of the others."""
+    named = [one for item in items for one in _files(item, recursive)]
+    for one in named:
+        try:
+            yield from _described(one)
+        except PipelineError as error:
+            if len(named) == 1:
+                raise
+            problem = str(error).removeprefix(f"{one.pattern}: ")
+            yield Description(one.pattern, UNREADABLE, None, (Member("", None, (), problem=problem),))
+
+
 def describe(item: str, recursive: bool = False) -> Iterator[Description]:
     """What files are.
 
@@ -108,28 +123,33 @@ def describe(item: str, recursive: bool = False) -> Iterator[Description]:
     UsageError
         If a file is missing or damaged, or its content is nothing that can be read; PipelineError if it cannot be read.
     """
-    if is_stdin(item):
-        raise UsageError(f"{item}: expected files, got standard input, which can be read only once; write it to a file")
-    for path, name, text in _files(item, recursive):
-        opening = Opening(samples=False, member=name)
-        try:
-            format_ = format_of(path, opening)
-        except OtherContent as other:
-            member = Member("", None, (), problem=f"no samples; {advice_on(other.what)}")
-            yield Description(path, other.what, whole(path).nbytes, (member,))
-            continue
-        members = [] if format_.members is None or text is not None else [
-            member for member in format_.members(path) if name is None or member.name.strip("/") == name.strip("/")
-        ]  # fmt: skip
-        if (
-            text is not None or format_.members is None or (name is not None and not members)
-        ):  # also says why there is no such member
-            members = [(_without_header if format_ is RAW else _opened)(path, opening, text)]
-        folder = format_.name == "zarr" or os.path.isdir(path)
-        yield Description(path, format_.name, None if folder else whole(path).nbytes, tuple(members))
+    for one in _files(item, recursive):
+        yield from _described(one)
+
+
+def _described(one: Item) -> Iterator[Description]:
+    path, name, text = one
+    opening = Opening(samples=False, member=name)
+    try:
+        format_ = format_of(path, opening)
+    except OtherContent as other:
+        member = Member("", None, (), problem=f"no samples; {advice_on(other.what)}")
+        yield Description(path, other.what, whole(path).nbytes, (member,))
+        return
+    members = [] if format_.members is None or text is not None else [
+        member for member in format_.members(path) if name is None or member.name.strip("/") == name.strip("/")
+    ]  # fmt: skip
+    if (
+        text is not None or format_.members is None or (name is not None and not members)
+    ):  # also says why there is no such member
+        members = [(_without_header if format_ is RAW else _opened)(path, opening, text)]
+    folder = format_.name == "zarr" or os.path.isdir(path)
+    yield Description(path, format_.name, None if folder else whole(path).nbytes, tuple(members))
 
 
 def _files(item: str, recursive: bool) -> Iterator[Item]:
+    if is_stdin(item):
+        raise UsageError(f"{item}: expected files, got standard input, which can be read only once; write it to a file")
     for pattern, name, text in map(split_item, with_lists((item,))):
         yield from (Item(path, name, text) for path in expand(pattern, recursive))
 

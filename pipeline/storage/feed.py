@@ -82,4 +82,5 @@ def _feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]
         first = max(copied.start - start, 0)
         copies.append(samples[first : max(copied.start + copied.samples - start, first)].copy())
         start += len(samples)
+        del samples  # of which the next ones may have all the memory
     return np.concatenate(copies, dtype=chunk.dtype)

@@ -120,8 +120,8 @@ def open_regular(path: str) -> tuple[BinaryIO, Identity | ObjectIdentity]:
         ) from None
     if fd < 0:
         kind = "a directory" if os.path.isdir(path) else "no regular file"
-        raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin', or "
-                         "say --recursive for all files below a folder")  # fmt: skip
+        raise UsageError(f"{path}: expected a file of samples, got {kind}; name a file or a pattern like '*.bin', "
+                         "say --recursive for all files below a folder, or - for what is piped into it")  # fmt: skip
     file = os.fdopen(fd, "rb")
     try:
         identity = identify(path, fd)

@@ -11,7 +11,10 @@ from pipeline.storage.protocol import Opening
 OTHERS = {
     b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "Zstandard", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2",
     b"\x04\x22\x4d\x18": "LZ4", b"PK\3\4": "zip", b"\x89PNG": "PNG", b"%PDF": "PDF",
-    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3",
+    b"MATLAB 5.0 MAT": "MATLAB 5", b"CDF\1": "NetCDF-3", b"CDF\2": "NetCDF-3", b"CDF\5": "NetCDF-3",
+    b"\x0e\x03\x13\x01": "HDF4", b"SIMPLE  =": "FITS", b"root\0": "ROOT", b"GRIB": "GRIB", b"Obj\1": "Avro",
+    b"riff\x2e\x91\xcf\x11": "Wave64", b"RIFX": "RIFX", b"FORM": "AIFF", b"caff": "CAF", b"OggS": "Ogg", b".snd": "AU",
+    b"ORC": "ORC", b"ID3": "MP3", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"SQLite format 3\0": "SQLite",
 }  # fmt: skip
 TEXT = "text"
 PRINTABLE = re.compile(rb"[\t\n\r -~]+")  # and with a digit and the end of a line: numbers, CSV

@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
+from pipeline.storage.formats.table import LATE
 from pipeline.storage.layout import Layout
 from pipeline.storage.paths import MEMBER
 from workflows.regions import Spec
 
 NPY, ZARR, HDF5 = ".npy", ".zarr", (".h5", ".hdf5")
 MEMBER_NAME = "result"  # of an HDF5 file, unless the user names another
-KNOWN = f"{NPY}, {HDF5[0]}, {ZARR}, or raw under any other suffix"
+KNOWN = f"{NPY}, {HDF5[0]}, {ZARR}, or raw under a suffix of no other format"
+# Samples without a header that are called so could not be read again.
+NOT_WRITTEN = tuple(suffix for format_ in LATE for suffix in format_.suffixes if suffix not in (ZARR, *HDF5))
 
 
 def split_output(output: str) -> tuple[str, str]:
@@ -46,6 +49,9 @@ def layout_of(output: str, spec: Spec, chunks: tuple[int, ...] | None = None) ->
         from pipeline.storage.formats.hdf5_write import hdf5_layout
 
         return hdf5_layout(path, member, spec)
+    file, inside, _ = path.partition(MEMBER)
+    if path.endswith(NOT_WRITTEN) or (inside and file.endswith((NPY, ZARR))):
+        raise UsageError(f"{path}: expected {KNOWN}, got another name; choose one of these")
     header = b""
     if path.endswith(NPY):
         text = io.BytesIO()

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.errors import PipelineError
 from pipeline.storage.pieces import AnyPiece, Piece, as_read
 from pipeline.storage.planned_file import open_planned
-from pipeline.storage.protocol import Source
+from pipeline.storage.protocol import RegionFiller, Source
 
 if TYPE_CHECKING:  # files without chunks do without it
     from pipeline.storage.formats.chunked import Chunked
@@ -66,6 +66,15 @@ class PieceSource(Source):
     def identity(self) -> Hashable:
         """Name, files and what is missing."""
         return self.name, self.files, self.absent
+
+    @property
+    def regions(self) -> RegionFiller | None:
+        """Decodes those chunks that a region crosses."""
+        if self.chunked is None:
+            return None
+        from pipeline.storage.formats.chunked import Regions
+
+        return Regions(self.name, self.chunked)
 
     def pieces(self) -> Iterator[AnyPiece]:
         """All of them."""

@@ -28,10 +28,12 @@ from tests.benchmarks.common import Process, command, process
 from tests.benchmarks.format_stores import LEVELS, SHARD_BYTES, sharded
 from tests.benchmarks.jobs import MEMORY
 from tests.benchmarks.markdown import share, table
+from tests.benchmarks.tree_memory import tree_memory
 
 PEERS_FILE = str(Path(__file__).with_name("format_peers.py"))
 TILE_BYTES = 2**28  # written again and again
 MODES = ("off", "auto")
+KINDS = ("anonymous", "pss")  # of memory
 MEBIBYTES = {"gpu": 2**13, "cpu": 2**9}  # of samples
 HISTOGRAM = ("histogram", "--bins", str(LEVELS), "--range", "0", str(LEVELS), "-q", "--json")
 
@@ -137,12 +139,13 @@ def commands(name: str, bench: Bench, repeats: int) -> dict[str, Any]:
     for _ in range(repeats):
         for who, words in works.items():
             runs[who].append(process(words))
+    memory = {who: tree_memory(words) for who, words in works.items()}  # apart, since looking takes time
     removed(path)
     right = counts_of(runs["ours"][0]) == counts and json.loads(runs["peer"][0].printed) == counts
     return {
         "peer": COMMANDS[name], "sample bytes": nbytes, "agrees": right,
         **{f"{who} seconds": min(run.seconds for run in taken) for who, taken in runs.items()},
-        **{f"{who} peak bytes": max(run.peak_bytes for run in taken) for who, taken in runs.items()},
+        **{f"{who} peak bytes": most._asdict() for who, most in memory.items()},
     }  # fmt: skip
 
 
@@ -200,11 +203,13 @@ def described(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def described_commands(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """A table: whole commands and their memory beside other libraries'."""
-    columns = ["whole command, verified", "seconds", "MB", "beside", "seconds", "MB"]
+    heads = ["seconds", "MB, anonymous", "MB, PSS"]
+    columns = ["whole command, verified", *heads, "beside", *heads]
     lines = []
     for name, row in rows.items():
         ours_, theirs = (
-            [f"{row[f'{who} seconds']:.2f}", f"{row[f'{who} peak bytes'] / 1e6:.0f}"] for who in ("ours", "peer")
+            [f"{row[f'{who} seconds']:.2f}", *(f"{row[f'{who} peak bytes'][kind] / 1e6:.0f}" for kind in KINDS)]
+            for who in ("ours", "peer")
         )
         lines.append([f"{name}, {row['sample bytes'] / 2**30:g} GiB", *ours_, row["peer"], *theirs])
     return table(columns, lines)

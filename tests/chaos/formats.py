@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.array_file import join, read_region
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import plan
 from pipeline.storage.describe import describe
@@ -84,6 +85,17 @@ def mutated(content: bytes, random: Random) -> bytes:
     return content[: random.choice([len(content)] * 9 + [random.randrange(len(content) + 1)])]
 
 
+def _region(source: Source, random: Random) -> None:
+    """Read a small region, as jobs that write an array do, if they take the source."""
+    try:
+        array = join(source)
+    except UsageError:
+        return
+    starts = [random.randrange(length + 1) for length in array.spec.shape]
+    lengths = zip(starts, array.spec.shape, strict=True)
+    read_region(array, tuple((start, min(start + random.randrange(20), length)) for start, length in lengths))
+
+
 def _trial(folder: Path, name: str, item: str, originals: dict[Path, bytes], random: Random) -> str:
     path = random.choice(sorted(originals))
     if random.random() < 0.5:  # of a store of many files, the metadata as often as all others together
@@ -100,6 +112,8 @@ def _trial(folder: Path, name: str, item: str, originals: dict[Path, bytes], ran
                 left -= sum(block.nbytes for block in read_blocks(chunk, Timeline()))
                 if left < 0:
                     break
+            if random.random() < 0.3:
+                _region(source, random)
         except PipelineError as error:
             message = str(error)
             assert "\n" not in message and "expected" in message and len(message) < MOST_CHARACTERS, message

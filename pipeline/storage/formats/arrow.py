@@ -14,7 +14,7 @@ from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.arrow_layout import MOST_BATCHES, Layout, Run
 from pipeline.storage.formats.common import check_block, choose, readable
-from pipeline.storage.formats.parquet import NULLS, member_of, opened_file, values_of
+from pipeline.storage.formats.parquet import NULLS, member_of, opened_file, together, values_of
 from pipeline.storage.formats.slabs import block_piece
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
@@ -118,22 +118,21 @@ def _read_by_pyarrow(path: str, stored: Piece, opening: Opening, laid: Laid | No
         _check_nulls(name, laid[2])
     parts: list[AnyPiece] = []
     start = 0
-    for number, rows in enumerate(lengths):
-        if rows:
-            check_block(name, rows * dtype.itemsize)
-            block = _Batch(stored, column, number, name)
-            parts.append(block_piece(name, ((start, start + rows),), dtype, block))
+    for numbers, rows in together(lengths, dtype.itemsize):
+        check_block(name, rows * dtype.itemsize)
+        block = _Batches(stored, column, numbers, name)
+        parts.append(block_piece(name, ((start, start + rows),), dtype, block))
         start += rows
     return PieceSource(name, dtype, (start,), tuple(parts), (stored,))
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """Reads a column of a record batch."""
+class _Batches:
+    """Reads a column of some record batches."""
 
     file: Piece
     column: int
-    number: int
+    numbers: range
     name: str
 
     def read(self) -> NDArray[Any]:
@@ -141,5 +140,6 @@ class _Batch:
         import pyarrow
 
         with opened_file(self.file) as file:
-            column = _reader(file, self.column).get_batch(self.number).column(0)
-            return values_of(pyarrow.chunked_array([column]), self.name)
+            reader = _reader(file, self.column)
+            columns = [reader.get_batch(number).column(0) for number in self.numbers]
+            return values_of(pyarrow.chunked_array(columns), self.name)

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.storage.blocks import decode_whole
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.formats.places import Index, Places, Stored
-from pipeline.storage.formats.slabs import Decode, Grid, put, slab_of
+from pipeline.storage.formats.slabs import Decode, Grid, block_piece, put, slab_of
 from pipeline.storage.pieces import Block
 from pipeline.storage.planned_file import stored_bytes
+from workflows.regions import Bounds
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Chunked:
     ----------
     grid
     block
-        Ranges of indices along all axes -> what reads the elements at their products.
+        Ranges of indices along all axes -> what reads the elements at their products. Workers use it, so it must be
+        picklable.
     """
 
     grid: Grid
@@ -79,12 +82,42 @@ def chunked(grid: Grid, places: Places, decode: Decode | None, fill: bytes) -> C
     """The same array as that of `pieces_of`; None if its chunks are byte runs, of which any part can be read."""
     if decode is None and grid.in_order:
         return None
-    make = decode or Decoder((), grid.dtype)
+    return Chunked(grid, _Decoded(grid, places, decode or Decoder((), grid.dtype), fill))
 
-    def block(ranges: tuple[range, ...]) -> Block:
+
+@dataclass(frozen=True)
+class _Decoded:
+    """What reads elements of chunks that no library has to decode."""
+
+    grid: Grid
+    places: Places
+    decode: Decode
+    fill: bytes
+
+    def __call__(self, ranges: tuple[range, ...]) -> Block:
         if all(one.step == 1 or len(one) == 1 for one in ranges):
             region = tuple((one.start, one[-1] + 1) for one in ranges)
-            return slab_of(region, grid, places, make, fill)
-        return PickedSlab(ranges, grid, places.at(grid.hit(ranges)), make, fill)
+            return slab_of(region, self.grid, self.places, self.decode, self.fill)
+        return PickedSlab(ranges, self.grid, self.places.at(self.grid.hit(ranges)), self.decode, self.fill)
 
-    return Chunked(grid, block)
+
+@dataclass(frozen=True)
+class Regions:
+    """Reads regions of an array in chunks, for jobs that write an array.
+
+    Attributes
+    ----------
+    name
+        For messages.
+    chunked
+    """
+
+    name: str
+    chunked: Chunked
+
+    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
+        """The elements of a region, from all chunks that have some; PipelineError if one cannot be decoded."""
+        if block.size:
+            dtype, ranges = self.chunked.grid.dtype, tuple(range(*bounds) for bounds in region)
+            piece = block_piece(self.name, region, dtype, self.chunked.block(ranges))
+            block[...] = decode_whole(piece, dtype).reshape(block.shape)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+INFLATED_BYTES = 2**20  # at a time
 ZSTD_HEAD = 18  # bytes of a Zstandard frame that have its size
 ZLIB, GZIP, RAW_DEFLATE = 15, 31, -15  # window bits, which say what surrounds the deflated bytes
 
@@ -20,24 +21,34 @@ Step = Callable[[Any, int], Any]
 
 @dataclass(frozen=True)
 class Inflate:
-    """Deflated bytes, with the header and checksum that the window bits say; at most `size`, or exactly."""
+    """Deflated bytes, with the header and checksum that the window bits say; at most `size`, or exactly.
+
+    A part at a time: zlib would have what it makes twice in memory, and a chunk may have a GiB.
+    """
 
     bits: int
     exact: bool = True
 
-    def __call__(self, data: Any, size: int) -> Any:
-        inflating = zlib.decompressobj(self.bits)
-        decoded = inflating.decompress(data, size + 1)
-        if (
-            len(decoded) > size
-            or (self.exact and len(decoded) < size)
-            or not (inflating.eof or not inflating.decompress(inflating.unconsumed_tail, 1))
-        ):
-            more = "more than " if len(decoded) > size else ""
-            raise ValueError(f"{more}{min(len(decoded), size)} bytes where {size} were expected")
+    def __call__(self, data: Any, size: int, out: Any = None) -> Any:
+        out = np.empty(size, np.uint8) if out is None else out
+        inflating, done = zlib.decompressobj(self.bits), 0
+        for first in range(0, len(data), INFLATED_BYTES):
+            part = data[first : first + INFLATED_BYTES]
+            while part is not None:
+                most = min(size - done + 1, INFLATED_BYTES)
+                decoded = inflating.decompress(part, most)
+                if done + len(decoded) > size:
+                    raise ValueError(f"more than {size} bytes where {size} were expected")
+                out[done : done + len(decoded)] = np.frombuffer(decoded, np.uint8)
+                done += len(decoded)
+                part = inflating.unconsumed_tail if len(decoded) == most and not inflating.eof else None
+            if inflating.eof:
+                break
+        if self.exact and done < size:
+            raise ValueError(f"{done} bytes where {size} were expected")
         if not inflating.eof:
             raise ValueError("deflated bytes without their end")
-        return decoded
+        return out[:done]
 
 
 @dataclass(frozen=True)
@@ -129,14 +140,15 @@ class Decoder:
 
     def into(self, stored: memoryview, target: NDArray[Any]) -> bool:
         """Decode a chunk where its samples are to be; whether that is possible."""
-        if self.order is not None or not self.steps or self.steps[-1] not in (zstd, lz4):
+        if self.order is not None or not self.steps or not target.flags.c_contiguous:
             return False
-        if not target.flags.c_contiguous:
+        last = self.steps[-1]
+        if last not in (zstd, lz4) and not isinstance(last, Inflate):
             return False
         data: Any = stored
         for step in self.steps[:-1]:
             data = step(data, target.nbytes)
-        self.steps[-1](data, target.nbytes, target.reshape(-1).view(np.uint8))
+        last(data, target.nbytes, target.reshape(-1).view(np.uint8))
         return True
 
     def __call__(self, stored: memoryview, shape: tuple[int, ...]) -> NDArray[Any]:

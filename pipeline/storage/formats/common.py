@@ -49,11 +49,12 @@ def choose(path: str, members: Sequence[Member], opening: Opening) -> Member:
         If there is none, or several and no name.
     """
     if opening.member is not None:
-        for member in members:
-            if member.name.strip("/") == opening.member.strip("/"):
-                break
-        else:
+        named = [member for member in members if member.name.strip("/") == opening.member.strip("/")]
+        if not named:
             raise UsageError(f"{path}: expected a member {opening.member!r}, got {_listed(members)}; name one of them")
+        if len(named) > 1:
+            raise UsageError(f"{path}: expected one member {opening.member!r}, got {len(named)}; rename them")
+        member = named[0]
     else:
         sound = [(member, member.dtype) for member in members if not member.problem and member.dtype is not None]
         able = [member for member, dtype in sound if opening.takes(dtype)]  # flags beside samples are none of them

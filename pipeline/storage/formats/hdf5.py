@@ -20,15 +20,7 @@ from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.chunked import Chunked, chunked
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.formats.common import check_grid, choose, library, readable
-from pipeline.storage.formats.hdf5_filters import (
-    DEFLATE,
-    PLUGINS,
-    Filter,
-    available,
-    begin_of,
-    check_declared,
-    own_steps,
-)
+from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, begin_of, check_declared, missing, own_steps
 from pipeline.storage.formats.places import Places
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, block_piece, pieces_of
 from pipeline.storage.piece_source import PieceSource
@@ -39,6 +31,7 @@ from pipeline.storage.protocol import Member, Opening, Source
 WHAT = "an HDF5 file"
 MOST_MEMBERS = 10_000
 MOST_LINKS = 64  # on the way to a member
+AT_ONCE = 2**11  # chunks that HDF5 reads: it takes 13 KB for each
 
 
 @contextmanager
@@ -46,7 +39,6 @@ def _opened(file: Piece) -> Iterator[Any]:
     """The planned file, whatever has its name now, as h5py sees it."""
     with library(file.path, WHAT, "hdf5"):
         import h5py
-    available()  # registers them in this process, too
     with file_for_library(file) as name, h5py.File(name, "r", locking=False, rdcc_nbytes=0) as opened:
         yield opened
 
@@ -55,20 +47,25 @@ def _find(opened: Any, name: str) -> Any:
     """A data set, by links within the file only; KeyError or ValueError if there is none."""
     import h5py
 
-    parts, node, links = [part for part in reversed(name.split("/")) if part], opened, 0
+    parts, node, links = _steps(name), opened, 0
     while parts:
         part, links = parts.pop(), links + 1
         link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
         if link is None or links > MOST_LINKS:
             raise KeyError(f"no {part!r}")
         if isinstance(link, h5py.SoftLink):
-            parts += [step for step in reversed(link.path.split("/")) if step]
+            parts += _steps(link.path)
             node = opened if link.path.startswith("/") else node
         elif isinstance(link, h5py.HardLink):
             node = node[part]
         else:
             raise ValueError(f"{part!r}, a link to another file")
     return node
+
+
+def _steps(name: str) -> list[str]:
+    """The last one first; `.` is the group itself."""
+    return [step for step in reversed(name.split("/")) if step not in ("", ".")]
 
 
 def _names(group: Any, prefix: str = "", seen: set[Any] | None = None) -> Iterator[str]:
@@ -92,7 +89,6 @@ def _member(name: str, data: Any) -> Member:
     plist = data.id.get_create_plist()
     stored = [plist.get_filter(number) for number in range(plist.get_nfilters())]
     words = [PLUGINS.get(code) or text.decode("utf-8", "replace") or str(code) for code, _, _, text in stored]
-    codes = [code for code, *_ in stored]
     shape = () if data.shape is None else tuple(data.shape)
     given = Member(name, None, shape, data.chunks, ", ".join(words), data.id.get_storage_size())
     dtype, problem = _dtype(data), ""
@@ -104,16 +100,16 @@ def _member(name: str, data: Any) -> Member:
         problem = "expected an array within the file, got one that lies in other files; name those files"
     elif dtype is None:
         problem = "expected numbers that NumPy has a dtype for, got others; convert them"
-    elif not own and (missing := [code for code in codes if code not in available()]):
-        problem = f"expected filters that h5py and hdf5plugin have, got {missing}; {_advice(missing)}"
-    elif DEFLATE in codes[:-1] and not own:
+    elif not own and (codes := missing(filters)):
+        problem = f"expected filters that h5py and hdf5plugin have, got {codes}; {_advice(codes)}"
+    elif not own and DEFLATE in [code for code, _ in filters[:-1]]:
         problem = f"expected deflate as the last filter, got {given.compression}; write it with other filters"
     return Member(name, dtype, shape, given.chunks, given.compression, given.stored, problem)
 
 
-def _advice(missing: list[int]) -> str:
-    """What to do about filters."""
-    plugin = any(code in PLUGINS for code in missing)
+def _advice(codes: list[int]) -> str:
+    """What to do about filters that are missing."""
+    plugin = any(code in PLUGINS for code in codes)
     return "pip install 'baru[hdf5]'" if plugin else "write it with another filter"
 
 
@@ -207,14 +203,10 @@ def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple
         fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
         decode = Decoder(steps, grid.dtype) if steps else None
         return pieces_of(name, grid, places, decode, fill), chunked(grid, places, decode, fill)
-    if missing := [filter_.code for filter_ in filters if filter_.code not in available()]:
-        raise ValueError(f"chunks without some of its filters, and filters {missing} that HDF5 does not have here")
+    if codes := missing(filters):
+        raise ValueError(f"chunks without some of its filters, and filters {codes} that HDF5 does not have here")
 
-    def block(ranges: tuple[range, ...]) -> _Region:
-        hit = ((places.piece(index), int(masks[index])) for index in product(*grid.hit(ranges)))
-        chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(filters, mask)))
-        return _Region(file, member, ranges, grid.dtype, chunks, grid.chunk_bytes)
-
+    block = _Regions(file, member, grid, filters, places, masks)
     slabs = ((region, tuple(range(*bounds) for bounds in region)) for region in grid.slabs())
     return [block_piece(name, region, grid.dtype, block(ranges)) for region, ranges in slabs], Chunked(grid, block)
 
@@ -249,6 +241,24 @@ def _table(file: Piece, data: Any, grid: Grid) -> tuple[Places, NDArray[np.int64
 
 
 @dataclass(frozen=True)
+class _Regions:
+    """What has HDF5 read elements."""
+
+    file: Piece
+    member: str
+    grid: Grid
+    filters: list[Filter]
+    places: Places
+    masks: NDArray[np.int64]
+
+    def __call__(self, ranges: tuple[range, ...]) -> _Region:
+        crossed = list(product(*self.grid.hit(ranges)))
+        hit = ((self.places.piece(index), int(self.masks[index])) for index in crossed)
+        chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(self.filters, mask)))
+        return _Region(self.file, self.member, ranges, self.grid.dtype, chunks, self.grid.chunk_bytes, len(crossed))
+
+
+@dataclass(frozen=True)
 class _Region:
     """Has HDF5 read the elements at products of indices, with whatever filters."""
 
@@ -258,6 +268,7 @@ class _Region:
     dtype: np.dtype[Any]
     chunks: tuple[tuple[Piece, Filter], ...]
     chunk_bytes: int
+    crossed: int  # chunks, encoded or not
 
     def read(self) -> NDArray[Any]:
         """The samples."""
@@ -266,5 +277,18 @@ class _Region:
             check_declared(begin, outer, self.chunk_bytes)
         with _opened(self.file) as opened:
             data = _find(opened, self.member)
-            samples: NDArray[Any] = np.asarray(data[tuple(slice(one.start, one.stop, one.step) for one in self.ranges)])
+            missing(_filters(data))  # registers them in this process, too
+            axis = max(range(len(self.ranges)), key=lambda one: len(self.ranges[one]), default=0)
+            parts = [data[tuple(slice(one.start, one.stop, one.step) for one in part)] for part in self._parts(axis)]
+        samples = np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis))
         return samples.astype(self.dtype, copy=False).reshape(-1)
+
+    def _parts(self, axis: int) -> Iterator[tuple[range, ...]]:
+        """Ranges along an axis that cross few chunks each."""
+        if self.crossed <= AT_ONCE:
+            yield self.ranges
+            return
+        long = self.ranges[axis]
+        step = -(-len(long) // -(-self.crossed // AT_ONCE))
+        for first in range(0, len(long), step):
+            yield (*self.ranges[:axis], long[first : first + step], *self.ranges[axis + 1 :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -26,16 +27,23 @@ class Filter(NamedTuple):
     values: tuple[int, ...]
 
 
+def missing(filters: Iterable[Filter]) -> list[int]:
+    """Numbers of the filters that neither HDF5 nor hdf5plugin have; HDF5 can apply the others from now on."""
+    return [code for code, _ in filters if code not in BUILT_IN and code not in _registered()]
+
+
 @cache
-def available() -> frozenset[int]:
-    """Numbers of the filters that h5py and, if it is installed, hdf5plugin have registered."""
+def _registered() -> frozenset[int]:
+    """Numbers of the filters of hdf5plugin, if it is installed, which takes 6 MB."""
     try:
         import hdf5plugin
     except ImportError:
-        return BUILT_IN
+        return frozenset()
     registered = hdf5plugin.get_config().registered_filters
-    return BUILT_IN | {code for code, name in PLUGINS.items() if hdf5plugin.FILTERS["bshuf" if name == "bitshuffle" else
-                                                                   name] == code and registered}  # fmt: skip
+    theirs = {"bitshuffle": "bshuf"}
+    return frozenset(
+        code for code, name in PLUGINS.items() if hdf5plugin.FILTERS[theirs.get(name, name)] == code and registered
+    )
 
 
 def own_steps(filters: list[Filter], itemsize: int) -> tuple[Step, ...] | None:

@@ -105,7 +105,7 @@ def open_parquet(path: str, opening: Opening) -> Source:
         assert dtype is not None
         opening.check(name, dtype, member.shape)
         parts, start = [], 0
-        for groups, rows in _blocks(_rows(parquet), dtype.itemsize):
+        for groups, rows in together(_rows(parquet), dtype.itemsize):
             check_block(name, rows * dtype.itemsize)
             block = _RowGroups(stored, member.name, groups, name)
             parts.append(block_piece(name, ((start, start + rows),), dtype, block))
@@ -113,8 +113,8 @@ def open_parquet(path: str, opening: Opening) -> Source:
     return PieceSource(name, dtype, member.shape, tuple(parts), (stored,))
 
 
-def _blocks(lengths: list[int], itemsize: int) -> Iterator[tuple[range, int]]:
-    """Row groups that are read at once, and their rows: small ones together, since each read begins with the footer."""
+def together(lengths: list[int], itemsize: int) -> Iterator[tuple[range, int]]:
+    """Row groups or batches that are read at once, and their rows: each read begins with the footer."""
     first, rows = 0, 0
     for number, length in enumerate(lengths):
         if rows and (rows + length) * itemsize > BLOCK_BYTES:

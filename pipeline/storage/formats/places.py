@@ -50,7 +50,7 @@ class Stored:
 
         Yields
         ------
-        numbers of chunks, bytes, and where each chunk begins there
+        numbers of chunks, bytes, which are valid until the next ones are requested, and where each chunk begins there
 
         Raises
         ------
@@ -64,13 +64,15 @@ class Stored:
         apart = (numbers[1:] != numbers[:-1]) | (gaps < 0) | (gaps > GAP_BYTES)
         run = np.concatenate([[0], np.cumsum(apart)])
         part = (offsets - offsets[np.searchsorted(run, run)]) // RUN_BYTES
+        buffer = aligned_empty(0)
         cuts = 1 + np.flatnonzero(apart | (part[1:] != part[:-1]))
         for number, near in groupby(np.split(order, cuts), lambda rows: int(table[rows[0], 0])):
             with open_planned(file := self.files[number]) as fd:
                 for rows in near:
                     _, begin, _ = table[rows[0]].tolist()
                     end = int(table[rows[-1], 1:].sum())
-                    stored = aligned_empty(end - begin)
+                    buffer = buffer if len(buffer) >= end - begin else aligned_empty(end - begin)
+                    stored = buffer[: end - begin]
                     fill(fd, stored.data, file.cut(begin, end - begin), 0)
                     yield rows, stored, table[rows, 1] - begin
 

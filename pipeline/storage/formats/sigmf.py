@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +29,15 @@ def open_sigmf(path: str, opening: Opening) -> Files:
     stem = path.removesuffix(META).removesuffix(DATA)
     whole(stem + META)
     with readable(stem + META, "the metadata of a SigMF recording"):
-        described = read_json(stem + META)["global"]
+        metadata = read_json(stem + META)
+        described = metadata["global"]
         datatype, channels = described["core:datatype"], described.get("core:num_channels", 1)
         known = DATATYPE.fullmatch(datatype)
         if not known or not isinstance(channels, int) or not 1 <= channels < 2**20:
             raise ValueError(f"core:datatype {str(datatype)[:40]!r} in {str(channels)[:20]} channels")
+        if other := _of_other_bytes(described, metadata.get("captures", ())):
+            raise UsageError(f"{stem + META}: expected {DATA} of samples alone, got {other}; write a recording "
+                             "without, or read the file as raw samples, with --dtype and --offset")  # fmt: skip
     kind, letter, bits, order = known.groups()
     dtype = np.dtype(f"{letter}{int(bits) // 8}").newbyteorder(">" if order == "be" else "<")
     plain = dtype.name
@@ -46,3 +52,12 @@ def open_sigmf(path: str, opening: Opening) -> Files:
     opening.check(data.path, dtype, shape)
     assert data.identity is not None
     return Files((SourceFile(data.path, 0, data.nbytes, data.identity, shape),), dtype)
+
+
+def _of_other_bytes(described: dict[str, Any], captures: Sequence[dict[str, Any]]) -> str | None:
+    """Metadata that say of bytes that they are no samples, or of another file that it has them."""
+    if "core:dataset" in described:
+        return "core:dataset"
+    if described.get("core:trailing_bytes"):
+        return "core:trailing_bytes"
+    return "core:header_bytes" if any(capture.get("core:header_bytes") for capture in captures) else None

@@ -37,13 +37,13 @@ def _header(file: BinaryIO, size: int) -> Header:
     """Header of a file of a size; ValueError says what is wrong."""
     riff = file.read(12)
     if riff[:4] not in (b"RIFF", b"RF64") or riff[8:] != b"WAVE":
-        raise ValueError("another header")
+        raise ValueError("another header; is the file complete?")
     kind = bits = channels = 0
     long = None
     for _ in range(MOST_CHUNKS):
         head = file.read(8)
         if len(head) < 8:
-            raise ValueError("no samples")
+            raise ValueError("no samples; is the file complete?")
         name, length = head[:4], int.from_bytes(head[4:], "little")
         start = file.tell()
         if name == b"ds64":
@@ -51,7 +51,7 @@ def _header(file: BinaryIO, size: int) -> Header:
         elif name == b"fmt ":
             text = file.read(min(length, 40))
             if len(text) < 16:
-                raise ValueError("a format that is too short")
+                raise ValueError("a format that is too short; is the file complete?")
             kind, channels, bits = (int.from_bytes(text[at : at + 2], "little") for at in (0, 2, 14))
             frame = int.from_bytes(text[12:14], "little")
             if kind == EXTENSIBLE:
@@ -59,17 +59,25 @@ def _header(file: BinaryIO, size: int) -> Header:
                 bits = bits if valid == bits else 0
             if (kind, bits) not in DTYPES or not channels or frame != channels * bits // 8:
                 raise ValueError(f"samples of kind {kind} with {bits} bits in frames of {frame} bytes, {channels} "
-                                 "channels")  # fmt: skip
+                                 "channels; convert it to PCM")  # fmt: skip
         elif name == b"data":
             if not channels:
-                raise ValueError("samples before their format")
+                raise ValueError("samples before their format; is the file complete?")
             nbytes = size - start if length == UNKNOWN and long is None else length if length != UNKNOWN else long
             assert nbytes is not None
             if nbytes > size - start or nbytes % (channels * bits // 8):
-                raise ValueError(f"{size - start} bytes where {nbytes} of samples should be")
+                raise ValueError(f"{size - start} bytes where {nbytes} of samples should be; is the file complete?")
+            if not nbytes and size > start and not _is_chunk(file.read(8), size - start):
+                raise ValueError(f"no length, and {size - start} bytes; was the recording finished?")
             return Header(kind, bits, channels, start, nbytes)
         file.seek(start + length + length % 2, os.SEEK_SET)
-    raise ValueError("no samples")
+    raise ValueError("no samples; is the file complete?")
+
+
+def _is_chunk(head: bytes, room: int) -> bool:
+    """Whether another chunk begins here, where there are so many bytes."""
+    named = len(head) == 8 and all(32 <= byte < 127 for byte in head[:4])
+    return named and int.from_bytes(head[4:], "little") <= room - 8
 
 
 def unpack_24(stored: memoryview) -> NDArray[Any]:
@@ -95,7 +103,7 @@ def open_wav(path: str, opening: Opening) -> Source:
         with file:
             header = _header(file, whole_file.nbytes)
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path}: expected a WAV file of PCM or floats, got {error}; is the file complete?") from None
+        raise UsageError(f"{path}: expected a WAV file of PCM or floats, got {error}") from None
     dtype = np.dtype(DTYPES[header.kind, header.bits])
     samples = header.nbytes * 8 // header.bits
     shape = (samples // header.channels, header.channels) if header.channels > 1 else (samples,)

@@ -137,7 +137,7 @@ def _version_3(metadata: dict[str, Any]) -> Array:
         raise ValueError("storage transformers")
     name = metadata["data_type"]
     if not isinstance(name, str) or name not in ("bool", *NUMBERS):
-        raise ValueError(f"data type {str(name)[:40]!r}")
+        raise ValueError(f"data type {str(name.get('name') if isinstance(name, dict) else name)[:40]!r}")
     shape, outer = _lengths(metadata["shape"]), _lengths(grid["configuration"]["chunk_shape"], 1)
     codecs, shard, chunks = metadata["codecs"], None, outer
     if codecs and codecs[0]["name"] == "sharding_indexed":

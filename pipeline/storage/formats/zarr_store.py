@@ -64,8 +64,9 @@ class LocalStore:
             try:
                 yield whole(path)
             except UsageError:
-                if os.path.lexists(path):
-                    raise
+                if os.path.lexists(path):  # not to be left out: one that is missing has the fill value
+                    what = "an empty file" if os.path.isfile(path) else "a directory or device"
+                    raise UsageError(f"{path}: expected a chunk, got {what}; is the store complete?") from None
                 yield path
 
     def _folder(self, member: str) -> str:

@@ -77,7 +77,8 @@ def test_jobs_that_need_regions(tmp_path: Path, kind: str, samples: NDArray[np.u
     path = tmp_path / "pipe"
     os.mkfifo(path) if kind == "pipe" else (path := written(kind, samples, tmp_path))
     with pytest.raises(
-        UsageError, match=r"expected an array that is stored in one piece or is in memory.* write the array to one"
+        UsageError,
+        match=r"expected an array that is stored in one piece, in chunks or in memory.* write the array",
     ):
         pipeline.run("transpose", path, output=tmp_path / "out.npy")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +173,49 @@ def test_complex_sigmf(tmp_path: Path) -> None:
     assert open_source((str(tmp_path / "a.sigmf-data"),), "int16", offset=0).samples == 8
 
 
-@pytest.mark.parametrize(("content", "name"), [(b"\x1f\x8b\x08\0" * 4, "gzip"), (b"%PDF" * 4, "PDF")])
+@pytest.mark.parametrize(
+    ("about", "captures"),
+    [({"core:dataset": "a.bin"}, []), ({"core:trailing_bytes": 4}, []), ({}, [{"core:header_bytes": 4}])],
+)
+def test_sigmf_with_other_bytes(tmp_path: Path, about: dict[str, Any], captures: list[dict[str, Any]]) -> None:
+    metadata = {"global": {"core:datatype": "ri16_le", **about}, "captures": [{"core:sample_start": 0}, *captures]}
+    (tmp_path / "a.sigmf-meta").write_text(json.dumps(metadata))
+    np.arange(8, dtype="<i2").tofile(tmp_path / "a.sigmf-data")
+    (key,) = about or captures[0]
+    assert f"of samples alone, got {key}; write a rec" in refused(UsageError, tmp_path / "a.sigmf-meta")
+
+
+def test_one_name_twice(tmp_path: Path) -> None:
+    pyarrow, parquet = package_of("pyarrow"), package_of("pyarrow.parquet")
+    parquet.write_table(pyarrow.table([[1, 2], [3, 4]], names=["x", "x"]), tmp_path / "a.parquet")
+    assert "expected one member 'x', got 2; rename them" in refused(UsageError, f"{tmp_path}/a.parquet::x")
+
+
+@pytest.mark.parametrize(("make", "what"), [(Path.touch, "an empty file"), (Path.mkdir, "a directory or device")])
+def test_zarr_chunk_that_is_none(tmp_path: Path, make: Callable[[Path], None], what: str) -> None:
+    """The fill value is that of chunks without a file."""
+    item = Path(write("zarr 3", tmp_path))
+    chunk = next(path for path in sorted((item / "c").rglob("*")) if path.is_file())
+    chunk.unlink()
+    make(chunk)
+    assert f"expected a chunk, got {what}; is the store complete?" in refused(UsageError, item)
+
+
+@pytest.mark.parametrize("rest", [b"", b"LIST\x04\0\0\0INFO", bytes(range(1, 9)), b"\0" * 4])
+def test_wav_without_length(tmp_path: Path, rest: bytes) -> None:
+    """As a recorder leaves it that did not get to its end; no samples and another chunk are none of these."""
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, 48000, 96000, 2, 16)
+    (tmp_path / "a.wav").write_bytes(b"RIFF\0\0\0\0WAVE" + form + b"data\0\0\0\0" + rest)
+    if rest in (b"", b"LIST\x04\0\0\0INFO"):
+        assert open_source((str(tmp_path / "a.wav"),), samples=False).shape == (0,)
+    else:
+        assert f"got no length, and {len(rest)} bytes; was the" in refused(UsageError, tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [(b"\x1f\x8b\x08\0" * 4, "gzip"), (b"%PDF" * 4, "PDF"), (b"riff\x2e\x91\xcf\x11".ljust(16, b"\0"), "Wave64")],
+)
 def test_other_content(tmp_path: Path, content: bytes, name: str) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(content)
@@ -213,8 +257,8 @@ except UsageError as error:
 
 @pytest.mark.usefixtures("shared")
 def test_nothing_is_written(tmp_path: Path) -> None:
-    item = write("hdf5 deflate", tmp_path)
+    item = write("npz deflated", tmp_path)
     for job in ("transpose", "stencil"):
         with pytest.raises(UsageError, match="expected an array that is stored in one piece"):
             pipeline.run(job, item, output=tmp_path / "out.npy")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz"]

@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UsageError
+from pipeline.storage.formats import hdf5, hdf5_filters
+from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import open_source
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
 from tests.cases.format_errors import message_of
+from tests.cases.slices import read
 
 ROOT = Path(__file__).parents[4]
 
@@ -66,6 +69,8 @@ def test_hdf5_filter_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     code = """
 import sys
 from pipeline.errors import UsageError
+from pipeline.storage.formats import hdf5, hdf5_filters
+from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import open_source
 try:
     open_source((sys.argv[1],))
@@ -122,3 +127,43 @@ def test_only_one_member_that_the_job_takes(tmp_path: Path) -> None:
             group["right"], group = inner, inner
         group["back"] = file["/"]
     assert open_source((str(path),)).samples == 5
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (10,)}, {"chunks": (10,), "compression": "gzip", "shuffle": True}])
+def test_no_plugins_for_what_hdf5_has(tmp_path: Path, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would take memory and time."""
+    monkeypatch.setattr(hdf5_filters, "_registered", lambda: pytest.fail("hdf5plugin was imported"))
+    with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=np.arange(100), **how)
+    assert open_source((str(tmp_path / "a.h5"),)).shape == (100,)
+
+
+def test_the_group_itself_in_a_path(tmp_path: Path) -> None:
+    h5py = package_of("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/a"] = np.arange(3)
+        file["g/link"] = h5py.SoftLink("./a")
+    for member in ("./g/a", "g/./a", "g/link", "/g/./link"):
+        assert open_source((f"{tmp_path}/a.h5::{member}",)).shape == (3,)
+
+
+@pytest.mark.parametrize(("shape", "chunks"), [((50,), (3,)), ((17, 29), (2, 3)), ((5, 6, 40), (2, 2, 3))])
+@pytest.mark.parametrize("text", ["", "[1:]", "[::3]", "[..., 5:]", "[..., ::7]"])
+def test_few_chunks_at_once(
+    tmp_path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDF5 takes memory for each chunk that a read crosses."""
+    monkeypatch.setattr(hdf5, "AT_ONCE", 4)
+    array = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", data=array, chunks=chunks, compression="lzf")
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.h5{text}").reshape(-1), eval(f"array{text}").reshape(-1))
+    for piece in open_source((str(tmp_path / "a.h5"),)).pieces():
+        assert isinstance(piece, BlockPiece)
+        region = piece.block
+        assert isinstance(region, hdf5._Region)
+        axis = int(np.argmax([len(one) for one in region.ranges]))
+        parts = list(region._parts(axis))
+        assert [at for part in parts for at in part[axis]] == list(region.ranges[axis])
+        crossed = max(len({at // chunks[axis] for at in part[axis]}) for part in parts)
+        assert crossed <= max(2, 1 + 4 * -(-shape[axis] // chunks[axis]) // region.crossed)

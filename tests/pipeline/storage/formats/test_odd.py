@@ -19,6 +19,7 @@ from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
+from tests.cases.slices import read
 
 NUMBERS = np.random.default_rng(0).integers(-100, 100, (37, 41)).astype("i2")
 STEPS = np.cumsum(NUMBERS, 0, dtype="i4")
@@ -155,7 +156,7 @@ def test_arrow_that_is_no_file(tmp_path: Path) -> None:
     assert "got Feather of version 1" in refused(UsageError, tmp_path / "b.feather")
     with pyarrow.ipc.new_file(str(tmp_path / "c.arrow"), batch.schema) as file:
         file.write(batch)
-    assert "expected one column 'x', got several" in refused(UsageError, f"{tmp_path}/c.arrow::x")
+    assert "expected one member 'x', got 2; rename them" in refused(UsageError, f"{tmp_path}/c.arrow::x")
 
 
 def test_uncompressed_arrow_needs_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,3 +184,31 @@ def test_hdf5_of_all_indices(tmp_path: Path, libver: str, userblock: int) -> Non
         names = list(file)
     for name in names:
         np.testing.assert_array_equal(samples_of(f"{tmp_path}/a.h5::{name}"), NUMBERS.reshape(-1), name)
+
+
+def test_small_batches_are_read_together(tmp_path: Path) -> None:
+    """Each read begins with the footer, which is as long as the batches are many."""
+    pyarrow = package_of("pyarrow")
+    samples = np.arange(3000, dtype="i2")
+    options = pyarrow.ipc.IpcWriteOptions(compression="lz4")
+    with pyarrow.ipc.new_file(tmp_path / "a.arrow", pyarrow.schema({"x": pyarrow.int16()}), options=options) as file:
+        for first, rows in [(0, 7), (7, 0), (7, 993), (1000, 2000)]:
+            file.write(pyarrow.record_batch({"x": samples[first : first + rows]}))
+    assert len(list(open_source((str(tmp_path / "a.arrow"),)).pieces())) == 1
+    np.testing.assert_array_equal(read(str(tmp_path / "a.arrow")), samples)
+
+
+@pytest.mark.parametrize("length", [60, 57])
+def test_chunks_that_follow_one_another_are_one_byte_run(tmp_path: Path, length: int) -> None:
+    h5py = package_of("h5py")
+    samples = np.arange(length, dtype="i4")
+    with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
+        file.create_dataset("a", data=samples, chunks=(10,))
+    assert len(list(open_source((str(tmp_path / "a.h5"),)).pieces())) == 1
+    np.testing.assert_array_equal(read(str(tmp_path / "a.h5")), samples)
+    with h5py.File(tmp_path / "b.h5", "w") as file:  # in reverse order, and one of them never
+        data = file.create_dataset("b", (length,), "i4", chunks=(10,), fillvalue=7)
+        for first in (50, 40, 20, 10, 0):
+            data[first : first + 10] = samples[first : first + 10]
+        expected = data[...]
+    np.testing.assert_array_equal(read(str(tmp_path / "b.h5")), expected)

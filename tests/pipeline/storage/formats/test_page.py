@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.cli.flags import Failure
 from pipeline.cli.main import cli
 from pipeline.storage.sources import FORMATS
 from tests.cases.format_case import package_of
@@ -37,7 +38,7 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
     ours = [
         words[3:] for words in every if words[:3] == ["python", "-m", "pipeline"] and "://" not in " ".join(words)
     ]  # those with a URL: tests/pipeline/storage/remote
-    assert len(ours) == 21
+    assert len(ours) == 22
     for format_ in FORMATS:
         suffixes = format_.suffixes or (".raw",)
         assert any(suffix in word for words in ours for word in words for suffix in suffixes), format_.name
@@ -46,6 +47,7 @@ def test_commands_of_the_page(capfd: pytest.CaptureFixture[str]) -> None:
         assert len(capfd.readouterr().out.splitlines()) > 2, words
     expected = np.load("a.npz")["second"].T
     np.testing.assert_array_equal(np.load("t.npy"), expected)
+    np.testing.assert_array_equal(np.load("turned.npy"), package_of("h5py").File("a.h5")["group/data"][...].T)
     np.testing.assert_array_equal(np.load("slice.npy"), np.load("a.npz")["second"][2:30:4, :, 3].T)
     with package_of("h5py").File("t.h5") as file:
         np.testing.assert_array_equal(file["transposed"], expected)
@@ -90,3 +92,22 @@ def test_raw_samples_of_which_not_even_the_number_is_known(folder: Path, capsys:
     cli.main(["info", "odd.bin"], standalone_mode=False)
     first, why = capsys.readouterr().out.splitlines()
     assert first.endswith("odd.bin: raw, 7 bytes") and "say what its samples are, for example --dtype int16" in why
+
+
+def test_one_file_of_several_that_cannot_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are described, and the exit status tells; alone it is an error."""
+    (folder / "b.tif").write_bytes(b"II*\0")
+    (folder / "empty.bin").touch()
+    package_of("zarr").create_array("scalar.zarr", shape=(), dtype="f4")
+    assert cli.main(["info", "b.tif", "a.wav", "empty.bin", "none.h5", "scalar.zarr"], standalone_mode=False) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("/")[2] for line in lines if line.endswith(": unreadable")] == [
+        "b.tif: unreadable", "empty.bin: unreadable", "none.h5: unreadable",
+    ]  # fmt: skip
+    assert any(line.startswith("    cannot be read: expected a TIFF file, got ") for line in lines)
+    assert any(line.endswith("a.wav --range auto") for line in lines)
+    assert any("float32 little endian, a scalar, 4 bytes, zstd" in line for line in lines)
+    assert cli.main(["info", "a.wav", "empty.bin", "--json"], standalone_mode=False) == 2
+    assert json.loads(capsys.readouterr().out)["files"][1]["arrays"][0]["problem"].startswith("expected samples, got ")
+    with pytest.raises(Failure, match="expected samples, got an empty file"):
+        cli.main(["info", "empty.bin"], standalone_mode=False)

@@ -1,0 +1,61 @@
+"""Deflated bytes, a part at a time: as zlib decodes them at once, to exactly their length, without a second copy."""
+
+from __future__ import annotations
+
+import tracemalloc
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.storage.formats import codecs
+from pipeline.storage.formats.codecs import GZIP, RAW_DEFLATE, ZLIB, Decoder, Inflate
+
+SHORT = settings(max_examples=300, deadline=None)
+
+
+def deflated(content: bytes, bits: int, level: int = 1) -> bytes:
+    compress = zlib.compressobj(level, wbits=bits)
+    return compress.compress(content) + compress.flush()
+
+
+@SHORT
+@example(bytes(2599), RAW_DEFLATE, 7, 9, 0, 0, b"")  # the end of the input, but not of what it decodes to
+@given(
+    content=st.one_of(st.binary(max_size=300), st.builds(bytes, st.integers(0, 3000))),
+    bits=st.sampled_from([ZLIB, GZIP, RAW_DEFLATE]), at_once=st.integers(1, 70), level=st.sampled_from([0, 1, 9]),
+    other=st.integers(-3, 3), cut=st.integers(0, 12), behind=st.binary(max_size=5),
+)  # fmt: skip
+def test_parts_of_any_size(
+    content: bytes, bits: int, at_once: int, level: int, other: int, cut: int, behind: bytes
+) -> None:
+    """Whatever is expected, cut off or follows."""
+    stored, size = deflated(content, bits, level), max(len(content) + other, 0)
+    stored = stored[: len(stored) - cut] if cut else stored + behind
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codecs, "INFLATED_BYTES", at_once)
+        if cut or size < len(content):
+            with pytest.raises((ValueError, zlib.error)):
+                Inflate(bits)(memoryview(stored), size)
+        elif size > len(content):
+            with pytest.raises(ValueError, match=f"{len(content)} bytes where {size} were expected"):
+                Inflate(bits)(memoryview(stored), size)
+            assert bytes(Inflate(bits, exact=False)(memoryview(stored), size)) == content
+        else:
+            assert bytes(Inflate(bits)(memoryview(stored), size)) == content
+
+
+def test_a_chunk_has_its_place_and_no_second_one() -> None:
+    samples = np.random.default_rng(0).integers(0, 4, 2**22, dtype=np.int32)
+    stored: Any = memoryview(deflated(samples.tobytes(), ZLIB))
+    target = np.empty_like(samples)
+    tracemalloc.start()
+    try:
+        assert Decoder((Inflate(ZLIB),), samples.dtype).into(stored, target)
+        assert tracemalloc.get_traced_memory()[1] < samples.nbytes // 2
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(target, samples)
