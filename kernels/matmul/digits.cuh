@@ -133,6 +133,9 @@ template <typename F> struct Digits {
                 sum += i64(i == COUNT - 1 ? 128 : 255) * (place - i == COUNT - 1 ? 128 : 255);
         return sum;
     }
+    // Upper bound on the sum of all products before a place, for each number that is added up; none is negative before the
+    // last place of a digit.
+    static constexpr i64 most_before(int place) { return place ? most_before(place - 1) + (most(place - 1) << 8 * (place - 1)) : 0; }
     // Whether the sums at a place and the next one, combined, fit into 32 bits with a carry of 16 bits.
     static constexpr bool narrow(int place, int inner) {
         return inner * (most(place) + 256 * most(place + 1)) < (i64(1) << 31) - (1 << 16);
@@ -170,7 +173,8 @@ template <typename F, int PLACE, int INNER> __device__ i64 gathered(int carry, i
 }
 
 // A sum of products, built part by part from the lowest places on and rounded by a conversion. `scale` turns the exponent of a
-// line into the factor for that. The result of `round` may be wrong if it is not `sure`, or if an exponent is not moderate.
+// line into the factor for that. The result of `round` may be wrong if it is not `sure`, or if an exponent is not moderate; it is
+// that of the sum with whatever may come to it from LACKING places.
 template <typename F, int INNER> struct Sum {
     static constexpr bool HALF = sizeof(typename F::Storage) == 2;
     static constexpr int TAIL = INNER > 64 ? 8 : 6;  // low bits, represented by one sticky bit
@@ -189,7 +193,8 @@ template <typename F, int INNER> struct Sum {
         return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - TAIL) / 2 + 127) * (1 << 23));
     }
 
-    __device__ typename F::Storage round(float a, float b, bool& sure) const {
+    template <int LACKING = 0> __device__ typename F::Storage round(float a, float b, bool& sure) const {
+        static_assert(LACKING == 0, "only for float64");
         if constexpr (HALF) return exactly(__float_as_int(a) + __float_as_int(b));
         // Without its TAIL, below 2^62; if a bit of that is set, a low bit of the head is set, too.
         constexpr int LAST = (1 << TAIL) - 1;
@@ -228,18 +233,26 @@ template <int INNER> struct Sum<Float64, INNER> {
             upper = sum;
         }
     }
+    // Adds what was lacking.
+    __device__ void more(u64 lacking) {
+        const u64 lower = u64(low) << 32 | lowest, sum = lower + lacking;
+        upper += sum < lower;
+        lowest = u32(sum), low = u32(sum >> 32);
+    }
     // Half of the exponent bits of a power of two; those of both lines add up to a float64.
     static __device__ int scale(int exponent) {
         return (exponent - (2 * Float64::KEPT - TAIL) / 2) * (1 << 20) + 1023 * (1 << 19);
     }
 
-    // The first 85 bits of the sum, the last one sticky: 53 in one float64 and 32 in another.
-    __device__ u64 round(int a, int b, bool& sure) const {
+    // The first 85 bits of the sum: 53 in one float64 and 32 in another. If nothing is lacking the last one is sticky.
+    template <int LACKING = 0> __device__ u64 round(int a, int b, bool& sure) const {
+        constexpr double MORE = double((INNER * Digits<Float64>::most_before(LACKING) >> TAIL) + 2);
         const u32 second = OVER ? __funnelshift_r(low, u32(upper), OVER) : low;
-        const u32 beyond = min(lowest | (low & ((1 << OVER) - 1)), 1u);
+        const u32 beyond = LACKING ? 0 : min(lowest | (low & ((1 << OVER) - 1)), 1u);
         const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | second | beyond)) - 4503599627370496.0;
-        const double value = fma(double(upper >> OVER), 4294967296.0, rest);
-        sure &= fabs(value) >= 36028797018963968.0;  // 2^55: 55 bits before the sticky one
+        const double head = double(upper >> OVER), value = fma(head, 4294967296.0, rest);
+        if (LACKING) sure &= value == fma(head, 4294967296.0, rest + MORE);
+        else sure &= fabs(value) >= 36028797018963968.0;  // 2^55: 55 bits before the sticky one
         return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a) + u32(b)) << 32))));
     }
     __device__ u64 exactly(int exponents) const {

@@ -9,9 +9,18 @@
 #include "matmul/operands.cuh"
 #include "matmul/digits_wgmma.cuh"
 
+#if ON_GPU
+#define OUT_OF_LINE __noinline__
+#else
+#define OUT_OF_LINE
+#endif
+
 constexpr int GROUP = 128;  // threads of a warpgroup
 constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
-constexpr int WARPGROUPS_OF_INT = 4, WARPGROUPS_OF_I64 = 2;  // per block, by type of the integers: registers limit them
+constexpr int CONSUMERS = 2, PRODUCERS = 2;  // warpgroups of a block
+constexpr int STAGES = 3;  // groups of columns in shared memory
+constexpr int REGISTERS_OF_CONSUMER = 152, REGISTERS_OF_PRODUCER = 104;
+static_assert(GROUP * (CONSUMERS * REGISTERS_OF_CONSUMER + PRODUCERS * REGISTERS_OF_PRODUCER) == 65536, "of a multiprocessor");
 
 template <typename F, int PIECES> struct SmallK {
     using T = typename F::Storage;
@@ -21,10 +30,9 @@ template <typename F, int PIECES> struct SmallK {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    static constexpr int WARPGROUPS = D::COUNT > 4 ? WARPGROUPS_OF_I64 : WARPGROUPS_OF_INT, THREADS = WARPGROUPS * GROUP;
-    static constexpr int AT_A_TIME = 4;  // digits of B that are multiplied at once
-    // With few warpgroups it pays to load numbers ahead.
-    static constexpr bool AHEAD = WARPGROUPS == 2;
+    static constexpr int THREADS = (CONSUMERS + PRODUCERS) * GROUP;
+    // Sums of so many places are rarely needed: they can only change what is rounded if it is near the middle of two floats.
+    static constexpr int SKIPPED = D::COUNT > 4 ? 3 : 0, KEPT = PLACES - SKIPPED;
     static constexpr int EACH = INNER / 32;  // numbers of a row per lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
     static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns per warp; numbers of one per lane
@@ -33,28 +41,44 @@ template <typename F, int PIECES> struct SmallK {
     static constexpr int PIECE_A = D::COUNT * ROWS * WIDE, PIECE_B = D::COUNT * COLUMNS * WIDE;
     // Including the magnitudes of the first 128 numbers.
     static constexpr int BYTES_A = PIECE_A * PIECES + ROWS * WIDE, BYTES_B = PIECE_B * PIECES + COLUMNS * WIDE;
-    static constexpr int BYTES = BYTES_A + WARPGROUPS * BYTES_B;
+    static constexpr int BYTES = BYTES_A + STAGES * BYTES_B;
     static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines of zeros, and of lines that are not cut
     using Values = T[SHARE];
 
     // What is known of lines.
     struct State {
-        Scale scale_a[ROWS], scale_b[2 * WARPGROUPS][COLUMNS];  // for B: a warpgroup's current group, and its next
-        int exponent_a[ROWS], exponent_b[2 * WARPGROUPS][COLUMNS];
+        u64 full[STAGES], empty[STAGES];  // barriers
+        Scale scale_a[ROWS], scale_b[STAGES][COLUMNS];
+        int exponent_a[ROWS], exponent_b[STAGES][COLUMNS];
         int digits_a[ROWS][D::COUNT];  // sums of each digit
-        int size_a[ROWS], size_b[2 * WARPGROUPS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
+        int size_a[ROWS], size_b[STAGES][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
     };
     static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
 
-    u8 *const of_a, *const of_b;  // digits; those of B belong to this warpgroup
+    u8* const of_a;  // digits
     State& state;
     const Matrix<F> of;
-    const int warp, lane, warpgroup;
+    const int warp, lane;
+    u8* of_b;  // those of the group of columns at this stage
+    int stage = 0;
+    u32 parity = 0;  // of how often the stage was used before
 
-    __device__ SmallK(u8* memory, const Matrix<F>& of, int warpgroup)
-        : of_a(memory), of_b(memory + BYTES_A + warpgroup * BYTES_B),
-          state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
-          lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
+    __device__ SmallK(u8* memory, const Matrix<F>& of)
+        : of_a(memory), state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
+          lane(int(threadIdx.x) % 32), of_b(memory + BYTES_A) {
+        if (threadIdx.x == 0)
+            for (int i = 0; i < STAGES; ++i) {
+                begin_barrier(state.full + i, PRODUCERS * GROUP);
+                begin_barrier(state.empty + i, GROUP);
+            }
+    }
+    __device__ void next() {
+        of_b += BYTES_B;
+        if (++stage < STAGES) return;
+        stage = 0;
+        parity ^= 1;
+        of_b = of_a + BYTES_A;
+    }
 
     static __device__ typename Of::Bits bits(T value) {
         return bits_of<F>(value);
@@ -160,7 +184,7 @@ template <typename F, int PIECES> struct SmallK {
                     WHOLE || (k < of.inner && own < of.columns) ? *from : T(0);
         }
     }
-    __device__ void cut_columns(int round, const Values& values) {
+    __device__ void cut_columns(const Values& values) {
         const int column = column_of_lane(), start = first_of_lane();
         u32 key = 0, low = 0;
 #pragma unroll
@@ -197,64 +221,116 @@ template <typename F, int PIECES> struct SmallK {
         publish();
         for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
         if (lane >= OF_WARP) return;
-        state.size_b[slot(round)][column] = size_of(size, key, moderate);
-        state.exponent_b[slot(round)][column] = exponent(key);
-        state.scale_b[slot(round)][column] = Sums::scale(exponent(key));
+        state.size_b[stage][column] = size_of(size, key, moderate);
+        state.exponent_b[stage][column] = exponent(key);
+        state.scale_b[stage][column] = Sums::scale(exponent(key));
     }
 
-    // Sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
-    __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
-        int products[AT_A_TIME * EIGHTS][4] = {};  // shared by all digits: an array for each would take more registers
-        multiply_digit<0, 0>(products, sums, totals);
+    // Sums of products of digits of the rows and of the columns, from place SKIPPED on, and of some magnitudes.
+    __device__ void multiply(int (&sums)[KEPT * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
+        int products[D::COUNT * EIGHTS][4] = {};
+        begin_multiplying();
+#pragma unroll
+        for (int step = 0; step < STEPS_OF_MAGNITUDES; ++step)
+            multiply_digits<false, EIGHTS>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
+                                           step > 0);
+        multiply_kept<0>(products, sums);
+        hold(totals);
     }
-    // Multiplies a digit of A with AT_A_TIME digits of B: sums at as many places.
-    template <int DIGIT, int FROM>
-    __device__ void multiply_digit(int (&products)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
-                                   int (&totals)[EIGHTS][4]) const {
-        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // digits of the previous call, if fewer are left
-        constexpr int FIRST = DONE > 0 ? FROM - DONE : FROM;
+    // Multiplies a digit of A with all of B that belong to these places.
+    template <int DIGIT>
+    __device__ void multiply_kept(int (&products)[D::COUNT * EIGHTS][4], int (&sums)[KEPT * EIGHTS][4]) const {
+        constexpr int FROM = DIGIT < SKIPPED ? SKIPPED - DIGIT : 0;
+        multiply_digit<DIGIT, FROM, D::COUNT - FROM>(products, DIGIT > 0 && DIGIT <= SKIPPED);
+        if constexpr (DIGIT >= SKIPPED) {
+#pragma unroll
+            for (int digit = 0; digit < D::COUNT; ++digit)
+#pragma unroll
+                for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        int& sum = sums[(DIGIT - SKIPPED + digit) * EIGHTS + j][e];
+                        const int more = products[digit * EIGHTS + j][e];
+                        // The last digit of B has a bias: subtract its contribution, where it starts a place.
+                        if (DIGIT > SKIPPED && digit < D::COUNT - 1) sum += more;
+                        else if (DIGIT + digit < D::COUNT - 1) sum = more;
+                        else sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT + digit - (D::COUNT - 1)];
+                    }
+            hold(sums);
+        }
+        if constexpr (DIGIT + 1 < D::COUNT) multiply_kept<DIGIT + 1>(products, sums);
+    }
+    // Adds products of a digit of A and so many of B, or stores them.
+    template <int DIGIT, int FROM, int COUNT, int ALL>
+    __device__ void multiply_digit(int (&products)[ALL][4], bool add) const {
         begin_multiplying();
 #pragma unroll
         for (int step = 0; step < INNER / 32; ++step) {
             const int piece = step / (WIDE / 32);
-            const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
-            multiply_digits<DIGIT == D::COUNT - 1>(products, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
-                                                  step % (WIDE / 32), step > 0);
-            if (DIGIT == 0 && FROM == 0 && step < STEPS_OF_MAGNITUDES)
-                multiply_digits<false>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
-                                       step > 0);
+            const u8* const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE;
+            const u8* const b = of_b + piece * PIECE_B + FROM * COLUMNS * WIDE;
+            multiply_digits<DIGIT == D::COUNT - 1, COUNT * EIGHTS>(products, lines_at(a), lines_at(b), step % (WIDE / 32),
+                                                                  add || step > 0);
         }
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(products);
-        if (DIGIT == 0 && FROM == 0) hold(totals);
-#pragma unroll
-        for (int digit = FROM; digit < FIRST + AT_A_TIME; ++digit)
-#pragma unroll
-            for (int j = 0; j < EIGHTS; ++j)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    int& sum = sums[(DIGIT + digit) * EIGHTS + j][e];
-                    const int more = products[(digit - FIRST) * EIGHTS + j][e];
-                    // The last digit of B starts a new place; subtract the contribution of its bias.
-                    if (digit == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
-                    else sum = DIGIT == 0 ? more : sum + more;
-                }
-        hold(sums);
-        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(products, sums, totals);
-        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(products, sums, totals);
     }
-    __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
+    // By a producer, once the stage is free; all producers say so of all stages, which are thus filled in order.
+    template <bool WHOLE> __device__ void fill(int column, bool own) {
+        if (own) {
+            Values values;
+            load_columns<WHOLE>(column, values);
+            wait_for_phase(state.empty + stage, parity ^ 1);
+            cut_columns(values);
+        } else {
+            wait_for_phase(state.empty + stage, parity ^ 1);
+        }
+        arrive(state.full + stage);
+        stage_is_sent();
+    }
+    // By a consumer, once the stage is full; returns whether all elements are certain.
+    template <bool WHOLE> __device__ bool empty(int column, int warpgroup) {
+        int sums[KEPT * EIGHTS][4], totals[EIGHTS][4];
+        wait_for_stage(state.full + stage, parity);
+        multiply(sums, totals);
+        const bool certain = finish<WHOLE>(column, sums, totals);
+        arrive(state.empty + stage);
+        return certain;
+    }
     // Row of a lane's first sum, and its column within eight.
     __device__ int row() const { return warp % 4 * 16 + lane / 4; }
     __device__ int column() const { return lane % 4 * 2; }
 
+    // The sum of products of a row and a column that belong to the places that were skipped.
+    OUT_OF_LINE __device__ u64 skipped(int row, int column) const {
+        u32 sums[SKIPPED + 1] = {};
+#pragma unroll 1
+        for (int k = 0; k < INNER; k += 4) {
+            u32 a[SKIPPED + 1], b[SKIPPED + 1];
+#pragma unroll
+            for (int d = 0; d < SKIPPED; ++d) {
+                a[d] = word(of_a + k / WIDE * PIECE_A + d * ROWS * WIDE, row, k % WIDE);
+                b[d] = word(of_b + k / WIDE * PIECE_B + d * COLUMNS * WIDE, column, k % WIDE);
+            }
+#pragma unroll
+            for (int place = 0; place < SKIPPED; ++place)
+#pragma unroll
+                for (int d = 0; d <= place; ++d) sums[place] = __dp4a(a[d], b[place - d], sums[place]);
+        }
+        u64 sum = 0;
+#pragma unroll
+        for (int place = 0; place < SKIPPED; ++place) sum += u64(sums[place]) << 8 * place;
+        return sum;
+    }
+    static __device__ u32 word(const u8* lines, int line, int k) {
+        return *reinterpret_cast<const u32*>(lines + swizzled(line, k / 16) + k % 16);
+    }
     // Rounds the elements of a group, whose first column this is; returns whether all are certain.
     template <bool WHOLE>
-    __device__ bool finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
+    __device__ bool finish(int first, const int (&sums)[KEPT * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
         int least = 1 << 30;
         const auto& known = state;
-        const int own = slot(round);
 #pragma unroll
         for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
@@ -265,11 +341,17 @@ template <typename F, int PIECES> struct SmallK {
                 for (int n = 0; n < 2; ++n) {
                     const int column = 8 * j + this->column() + n;
                     Sums sum;
-                    sum_up<0>(sum, sums, j, 2 * k + n);
+                    sum_up<0>(sum, [&](int place) {
+                        const bool kept = place >= SKIPPED && place < PLACES;
+                        return kept ? sums[(kept ? place - SKIPPED : 0) * EIGHTS + j][2 * k + n] : 0;
+                    });
                     bool sure = true;
-                    results[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
-                    if (!sure) results[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[own][column]);
-                    const int sizes = known.size_a[row] + known.size_b[own][column];
+                    results[n] = sum.template round<SKIPPED>(known.scale_a[row], known.scale_b[stage][column], sure);
+                    if (!sure) {
+                        if constexpr (SKIPPED > 0) sum.more(skipped(row, column));
+                        results[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[stage][column]);
+                    }
+                    const int sizes = known.size_a[row] + known.size_b[stage][column];
                     const int total = sizes < 0 ? 1 << 20 : totals[j][2 * k + n];  // a sum of zeros
                     const int share = Nearness<F>::share(total, max(sizes, 0), of.inner);
                     if (WHOLE || (row < of.rows && first + column < of.columns)) least = min(least, share);
@@ -278,11 +360,9 @@ template <typename F, int PIECES> struct SmallK {
             }
         return Nearness<F>::enough(least, of.inner);
     }
-    template <int PART>
-    static __device__ void sum_up(Sums& sum, const int (&sums)[PLACES * EIGHTS][4], int j, int e) {
-        const auto at = [&](int place) { return place < PLACES ? sums[(place < PLACES ? place : 0) * EIGHTS + j][e] : 0; };
+    template <int PART, typename At> static __device__ void sum_up(Sums& sum, At at) {
         sum.template add<PART>(at(4 * PART), at(4 * PART + 1), at(4 * PART + 2), at(4 * PART + 3));
-        if constexpr (PART + 1 < D::PARTS) sum_up<PART + 1>(sum, sums, j, e);
+        if constexpr (PART + 1 < D::PARTS) sum_up<PART + 1>(sum, at);
     }
     template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {
         T* const to = of.result + i64(row) * of.columns + column;
