@@ -189,6 +189,11 @@ template <typename F, int INNER> struct Sum {
         else if constexpr (NARROW) high = a + 256 * b, top = c;
         else high = gathered<F, 4, INNER>(0, a, b, c, 0);
     }
+    // From the sums of four places, and of the others.
+    __device__ void gather(const i64 (&words)[2]) {
+        static_assert(!NARROW, "long sums");
+        low = words[0], high = words[1];
+    }
     static __device__ float scale(int exponent) {
         return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - TAIL) / 2 + 127) * (1 << 23));
     }
@@ -232,6 +237,13 @@ template <int INNER> struct Sum<Float64, INNER> {
             if constexpr (PART == 1) low = u32(sum);
             upper = sum;
         }
+    }
+    // From the sums of four places each, from place 3 on.
+    __device__ void gather(const i64 (&words)[3]) {
+        const i64 second = words[1] + (words[0] >> 32), third = words[2] + (second >> 32);
+        lowest = u32(words[0]) << 24;
+        low = __funnelshift_r(u32(words[0]), u32(second), 8);
+        upper = third * (1 << 24) + i64(u32(second) >> 8);
     }
     // Adds what was lacking.
     __device__ void more(u64 lacking) {

@@ -10,18 +10,6 @@ __device__ inline void publish() {
 #endif
 }
 
-// Gives this warpgroup more or fewer registers than the kernel was launched with.
-template <int COUNT> __device__ void take_registers() {
-#if ON_GPU
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-#endif
-}
-template <int COUNT> __device__ void give_registers() {
-#if ON_GPU
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-#endif
-}
-
 #if ON_GPU
 #define FOUR(j) "+r"(sums[j][0]), "+r"(sums[j][1]), "+r"(sums[j][2]), "+r"(sums[j][3])
 #define EIGHT(j) FOUR(j), FOUR(j + 1)

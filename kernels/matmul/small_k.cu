@@ -30,18 +30,16 @@ multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::St
     S work(memory, of);
     work.template cut_rows<WHOLE>();
     __syncthreads();
-    if (warpgroup >= CONSUMERS) {
-        give_registers<REGISTERS_OF_PRODUCER>();
+    if (warpgroup >= S::CONSUMERS) {
 #pragma unroll 1
         for (int group = 0; group < groups; ++group, work.next())
-            work.template fill<WHOLE>((first + group) * S::COLUMNS, group % PRODUCERS == warpgroup - CONSUMERS);
+            work.template fill<WHOLE>((first + group) * S::COLUMNS, group % S::PRODUCERS == warpgroup - S::CONSUMERS);
         return;
     }
-    take_registers<REGISTERS_OF_CONSUMER>();
     bool certain = true;
 #pragma unroll 1
     for (int group = 0; group < groups; ++group, work.next()) {
-        if (group % CONSUMERS == warpgroup) certain &= work.template empty<WHOLE>((first + group) * S::COLUMNS, warpgroup);
+        if (group % S::CONSUMERS == warpgroup) certain &= work.template empty<WHOLE>((first + group) * S::COLUMNS, warpgroup);
         else stage_is_sent();  // to others
     }
     if (!__all_sync(~0u, certain) && threadIdx.x % 32 == 0) atomicAdd(uncertain, u64(1));

@@ -9,18 +9,9 @@
 #include "matmul/operands.cuh"
 #include "matmul/digits_wgmma.cuh"
 
-#if ON_GPU
-#define OUT_OF_LINE __noinline__
-#else
-#define OUT_OF_LINE
-#endif
-
 constexpr int GROUP = 128;  // threads of a warpgroup
+constexpr int WARPGROUPS = 4, STAGES = 3;  // of a block; groups of columns in shared memory
 constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
-constexpr int CONSUMERS = 2, PRODUCERS = 2;  // warpgroups of a block
-constexpr int STAGES = 3;  // groups of columns in shared memory
-constexpr int REGISTERS_OF_CONSUMER = 152, REGISTERS_OF_PRODUCER = 104;
-static_assert(GROUP * (CONSUMERS * REGISTERS_OF_CONSUMER + PRODUCERS * REGISTERS_OF_PRODUCER) == 65536, "of a multiprocessor");
 
 template <typename F, int PIECES> struct SmallK {
     using T = typename F::Storage;
@@ -30,9 +21,10 @@ template <typename F, int PIECES> struct SmallK {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    static constexpr int THREADS = (CONSUMERS + PRODUCERS) * GROUP;
-    // Sums of so many places are rarely needed: they can only change what is rounded if it is near the middle of two floats.
-    static constexpr int SKIPPED = D::COUNT > 4 ? 3 : 0, KEPT = PLACES - SKIPPED;
+    static constexpr int THREADS = WARPGROUPS * GROUP;
+    static constexpr int CONSUMERS = D::COUNT > 4 ? 3 : 2, PRODUCERS = WARPGROUPS - CONSUMERS;
+    // Sums of so many places are rarely needed: they matter where the others are next to the middle of two floats.
+    static constexpr int SKIPPED = D::COUNT > 4 ? 3 : 0, WORDS = (PLACES - SKIPPED + 3) / 4;  // of sums of four places
     static constexpr int EACH = INNER / 32;  // numbers of a row per lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
     static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns per warp; numbers of one per lane
@@ -50,7 +42,7 @@ template <typename F, int PIECES> struct SmallK {
         u64 full[STAGES], empty[STAGES];  // barriers
         Scale scale_a[ROWS], scale_b[STAGES][COLUMNS];
         int exponent_a[ROWS], exponent_b[STAGES][COLUMNS];
-        int digits_a[ROWS][D::COUNT];  // sums of each digit
+        i64 bias_a[ROWS][WORDS];
         int size_a[ROWS], size_b[STAGES][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
     };
     static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
@@ -161,7 +153,14 @@ template <typename F, int PIECES> struct SmallK {
         size = int(__reduce_add_sync(~0u, u32(size)));
         if (lane) return;
 #pragma unroll
-        for (int d = 0; d < D::COUNT; ++d) state.digits_a[row][d] = sums[d];
+        for (int w = 0; w < WORDS; ++w) {
+            i64 bias = 0;
+            for (int i = 0; i < 4; ++i) {
+                const int d = 4 * w + i + SKIPPED - (D::COUNT - 1);
+                if (d >= 0 && d < D::COUNT) bias -= i64(sums[d < 0 || d >= D::COUNT ? 0 : d]) * (i64(128) << 8 * i);
+            }
+            state.bias_a[row][w] = bias;
+        }
         state.size_a[row] = size_of(size, key, moderate);
         state.exponent_a[row] = exponent(key);
         state.scale_a[row] = Sums::scale(exponent(key));
@@ -226,20 +225,21 @@ template <typename F, int PIECES> struct SmallK {
         state.scale_b[stage][column] = Sums::scale(exponent(key));
     }
 
-    // Sums of products of digits of the rows and of the columns, from place SKIPPED on, and of some magnitudes.
-    __device__ void multiply(int (&sums)[KEPT * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
+    // Sums of products of digits of the rows and of the columns, four places to a word, and of some magnitudes.
+    __device__ void multiply(i64 (&sums)[EIGHTS][4][WORDS], int (&totals)[EIGHTS][4]) const {
         int products[D::COUNT * EIGHTS][4] = {};
-        begin_multiplying();
-#pragma unroll
-        for (int step = 0; step < STEPS_OF_MAGNITUDES; ++step)
-            multiply_digits<false, EIGHTS>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
-                                           step > 0);
         multiply_kept<0>(products, sums);
+        begin_multiplying();
+        const u64 a = lines_at(of_a + PIECES * PIECE_A), b = lines_at(of_b + PIECES * PIECE_B);
+#pragma unroll
+        for (int step = 0; step < STEPS_OF_MAGNITUDES; ++step) multiply_digits<false, EIGHTS>(totals, a, b, step, step > 0);
+        commit_multiplying();
+        wait_for_multiplying<0>();
         hold(totals);
     }
     // Multiplies a digit of A with all of B that belong to these places.
     template <int DIGIT>
-    __device__ void multiply_kept(int (&products)[D::COUNT * EIGHTS][4], int (&sums)[KEPT * EIGHTS][4]) const {
+    __device__ void multiply_kept(int (&products)[D::COUNT * EIGHTS][4], i64 (&sums)[EIGHTS][4][WORDS]) const {
         constexpr int FROM = DIGIT < SKIPPED ? SKIPPED - DIGIT : 0;
         multiply_digit<DIGIT, FROM, D::COUNT - FROM>(products, DIGIT > 0 && DIGIT <= SKIPPED);
         if constexpr (DIGIT >= SKIPPED) {
@@ -249,14 +249,12 @@ template <typename F, int PIECES> struct SmallK {
                 for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
                     for (int e = 0; e < 4; ++e) {
-                        int& sum = sums[(DIGIT - SKIPPED + digit) * EIGHTS + j][e];
-                        const int more = products[digit * EIGHTS + j][e];
-                        // The last digit of B has a bias: subtract its contribution, where it starts a place.
-                        if (DIGIT > SKIPPED && digit < D::COUNT - 1) sum += more;
-                        else if (DIGIT + digit < D::COUNT - 1) sum = more;
-                        else sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT + digit - (D::COUNT - 1)];
+                        const int place = DIGIT - SKIPPED + digit;
+                        i64& sum = sums[j][e][place / 4];
+                        const bool begins = place % 4 == 0 && (DIGIT == SKIPPED || digit == D::COUNT - 1);
+                        sum = (begins ? state.bias_a[row() + e / 2 * 8][place / 4] : sum) +
+                              i64(products[digit * EIGHTS + j][e]) * (1 << place % 4 * 8);
                     }
-            hold(sums);
         }
         if constexpr (DIGIT + 1 < D::COUNT) multiply_kept<DIGIT + 1>(products, sums);
     }
@@ -291,7 +289,7 @@ template <typename F, int PIECES> struct SmallK {
     }
     // By a consumer, once the stage is full; returns whether all elements are certain.
     template <bool WHOLE> __device__ bool empty(int column, int warpgroup) {
-        int sums[KEPT * EIGHTS][4], totals[EIGHTS][4];
+        i64 sums[EIGHTS][4][WORDS]; int totals[EIGHTS][4];
         wait_for_stage(state.full + stage, parity);
         multiply(sums, totals);
         const bool certain = finish<WHOLE>(column, sums, totals);
@@ -303,7 +301,7 @@ template <typename F, int PIECES> struct SmallK {
     __device__ int column() const { return lane % 4 * 2; }
 
     // The sum of products of a row and a column that belong to the places that were skipped.
-    OUT_OF_LINE __device__ u64 skipped(int row, int column) const {
+    __device__ u64 skipped(int row, int column) const {
         u32 sums[SKIPPED + 1] = {};
 #pragma unroll 1
         for (int k = 0; k < INNER; k += 4) {
@@ -328,7 +326,7 @@ template <typename F, int PIECES> struct SmallK {
     }
     // Rounds the elements of a group, whose first column this is; returns whether all are certain.
     template <bool WHOLE>
-    __device__ bool finish(int first, const int (&sums)[KEPT * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
+    __device__ bool finish(int first, const i64 (&sums)[EIGHTS][4][WORDS], const int (&totals)[EIGHTS][4]) const {
         int least = 1 << 30;
         const auto& known = state;
 #pragma unroll
@@ -341,10 +339,7 @@ template <typename F, int PIECES> struct SmallK {
                 for (int n = 0; n < 2; ++n) {
                     const int column = 8 * j + this->column() + n;
                     Sums sum;
-                    sum_up<0>(sum, [&](int place) {
-                        const bool kept = place >= SKIPPED && place < PLACES;
-                        return kept ? sums[(kept ? place - SKIPPED : 0) * EIGHTS + j][2 * k + n] : 0;
-                    });
+                    sum.gather(sums[j][2 * k + n]);
                     bool sure = true;
                     results[n] = sum.template round<SKIPPED>(known.scale_a[row], known.scale_b[stage][column], sure);
                     if (!sure) {
@@ -359,10 +354,6 @@ template <typename F, int PIECES> struct SmallK {
                 store<WHOLE>(row, first + 8 * j + column(), results[0], results[1]);
             }
         return Nearness<F>::enough(least, of.inner);
-    }
-    template <int PART, typename At> static __device__ void sum_up(Sums& sum, At at) {
-        sum.template add<PART>(at(4 * PART), at(4 * PART + 1), at(4 * PART + 2), at(4 * PART + 3));
-        if constexpr (PART + 1 < D::PARTS) sum_up<PART + 1>(sum, at);
     }
     template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {
         T* const to = of.result + i64(row) * of.columns + column;
