@@ -133,9 +133,6 @@ template <typename F> struct Digits {
                 sum += i64(i == COUNT - 1 ? 128 : 255) * (place - i == COUNT - 1 ? 128 : 255);
         return sum;
     }
-    // Upper bound on the sum of all products before a place, for each number that is added up; none is negative before the
-    // last place of a digit.
-    static constexpr i64 most_before(int place) { return place ? most_before(place - 1) + (most(place - 1) << 8 * (place - 1)) : 0; }
     // Whether the sums at a place and the next one, combined, fit into 32 bits with a carry of 16 bits.
     static constexpr bool narrow(int place, int inner) {
         return inner * (most(place) + 256 * most(place + 1)) < (i64(1) << 31) - (1 << 16);
@@ -173,8 +170,7 @@ template <typename F, int PLACE, int INNER> __device__ i64 gathered(int carry, i
 }
 
 // A sum of products, built part by part from the lowest places on and rounded by a conversion. `scale` turns the exponent of a
-// line into the factor for that. The result of `round` may be wrong if it is not `sure`, or if an exponent is not moderate; it is
-// that of the sum with whatever may come to it from LACKING places.
+// line into the factor for that. The result of `round` may be wrong if it is not `sure`, or if an exponent is not moderate.
 template <typename F, int INNER> struct Sum {
     static constexpr bool HALF = sizeof(typename F::Storage) == 2;
     static constexpr int TAIL = INNER > 64 ? 8 : 6;  // low bits, represented by one sticky bit
@@ -184,22 +180,21 @@ template <typename F, int INNER> struct Sum {
     typename WholeOf<!NARROW>::Type high = 0;  // from place 4 on, without `top`
     int top = 0;                               // from place 6 on
 
+    // From the sums of four places, and of the others.
+    __device__ void gather(const i64 (&words)[2]) {
+        static_assert(!NARROW, "more than 64 products");
+        low = words[0], high = words[1];
+    }
     template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 0) low = gathered<F, 0, INNER>(0, a, b, c, d);
         else if constexpr (NARROW) high = a + 256 * b, top = c;
         else high = gathered<F, 4, INNER>(0, a, b, c, 0);
     }
-    // From the sums of four places, and of the others.
-    __device__ void gather(const i64 (&words)[2]) {
-        static_assert(!NARROW, "long sums");
-        low = words[0], high = words[1];
-    }
     static __device__ float scale(int exponent) {
         return HALF ? __int_as_float(exponent) : __int_as_float((exponent - (2 * F::KEPT - TAIL) / 2 + 127) * (1 << 23));
     }
 
-    template <int LACKING = 0> __device__ typename F::Storage round(float a, float b, bool& sure) const {
-        static_assert(LACKING == 0, "only for float64");
+    __device__ typename F::Storage round(float a, float b, bool& sure) const {
         if constexpr (HALF) return exactly(__float_as_int(a) + __float_as_int(b));
         // Without its TAIL, below 2^62; if a bit of that is set, a low bit of the head is set, too.
         constexpr int LAST = (1 << TAIL) - 1;
@@ -228,6 +223,11 @@ template <int INNER> struct Sum<Float64, INNER> {
     u32 lowest, low;
     i64 upper;
 
+    // From the sums of four places, of the next four, and of the others.
+    __device__ void gather(const i64 (&words)[3]) {
+        const i64 second = words[1] + (words[0] >> 32);
+        lowest = u32(words[0]), low = u32(second), upper = words[2] + (second >> 32);
+    }
     template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 3) {
             upper += i64(u64(u32(a)) << 32);
@@ -238,33 +238,18 @@ template <int INNER> struct Sum<Float64, INNER> {
             upper = sum;
         }
     }
-    // From the sums of four places each, from place 3 on.
-    __device__ void gather(const i64 (&words)[3]) {
-        const i64 second = words[1] + (words[0] >> 32), third = words[2] + (second >> 32);
-        lowest = u32(words[0]) << 24;
-        low = __funnelshift_r(u32(words[0]), u32(second), 8);
-        upper = third * (1 << 24) + i64(u32(second) >> 8);
-    }
-    // Adds what was lacking.
-    __device__ void more(u64 lacking) {
-        const u64 lower = u64(low) << 32 | lowest, sum = lower + lacking;
-        upper += sum < lower;
-        lowest = u32(sum), low = u32(sum >> 32);
-    }
     // Half of the exponent bits of a power of two; those of both lines add up to a float64.
     static __device__ int scale(int exponent) {
         return (exponent - (2 * Float64::KEPT - TAIL) / 2) * (1 << 20) + 1023 * (1 << 19);
     }
 
-    // The first 85 bits of the sum: 53 in one float64 and 32 in another. If nothing is lacking the last one is sticky.
-    template <int LACKING = 0> __device__ u64 round(int a, int b, bool& sure) const {
-        constexpr double MORE = double((INNER * Digits<Float64>::most_before(LACKING) >> TAIL) + 2);
+    // The first 85 bits of the sum, the last one sticky: 53 in one float64 and 32 in another.
+    __device__ u64 round(int a, int b, bool& sure) const {
         const u32 second = OVER ? __funnelshift_r(low, u32(upper), OVER) : low;
-        const u32 beyond = LACKING ? 0 : min(lowest | (low & ((1 << OVER) - 1)), 1u);
+        const u32 beyond = min(lowest | (low & ((1 << OVER) - 1)), 1u);
         const double rest = __longlong_as_double(i64(u64(0x43300000) << 32 | second | beyond)) - 4503599627370496.0;
-        const double head = double(upper >> OVER), value = fma(head, 4294967296.0, rest);
-        if (LACKING) sure &= value == fma(head, 4294967296.0, rest + MORE);
-        else sure &= fabs(value) >= 36028797018963968.0;  // 2^55: 55 bits before the sticky one
+        const double value = fma(double(upper >> OVER), 4294967296.0, rest);
+        sure &= fabs(value) >= 36028797018963968.0;  // 2^55: 55 bits before the sticky one
         return u64(__double_as_longlong(value * __longlong_as_double(i64(u64(u32(a) + u32(b)) << 32))));
     }
     __device__ u64 exactly(int exponents) const {

@@ -10,7 +10,8 @@
 #include "matmul/digits_wgmma.cuh"
 
 constexpr int GROUP = 128;  // threads of a warpgroup
-constexpr int WARPGROUPS = 4, STAGES = 3;  // of a block; groups of columns in shared memory
+constexpr int CONSUMERS = 2, PRODUCERS = 2;  // warpgroups of a block: those that multiply, those that cut columns
+constexpr int STAGES = 3;  // groups of columns in shared memory
 constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
 
 template <typename F, int PIECES> struct SmallK {
@@ -21,10 +22,11 @@ template <typename F, int PIECES> struct SmallK {
     using Sums = Sum<F, INNER>;
     using Scale = decltype(Sums::scale(0));
     static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    static constexpr int THREADS = WARPGROUPS * GROUP;
-    static constexpr int CONSUMERS = D::COUNT > 4 ? 3 : 2, PRODUCERS = WARPGROUPS - CONSUMERS;
-    // Sums of so many places are rarely needed: they matter where the others are next to the middle of two floats.
-    static constexpr int SKIPPED = D::COUNT > 4 ? 3 : 0, WORDS = (PLACES - SKIPPED + 3) / 4;  // of sums of four places
+    static constexpr int THREADS = (CONSUMERS + PRODUCERS) * GROUP;
+    static constexpr int SLOTS = 2 * STAGES;  // for what is known of columns: longer than their digits are kept
+    // Sums of products are added up in words of 64 bits for four places each, the last one for all others.
+    static constexpr int WORDS = D::COUNT > 4 ? 3 : 2, BIASED = F::KEPT / 32;  // the first one that a bias of B changes
+    static constexpr int word_of(int place) { return place / 4 < WORDS ? place / 4 : WORDS - 1; }
     static constexpr int EACH = INNER / 32;  // numbers of a row per lane
     static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
     static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns per warp; numbers of one per lane
@@ -40,10 +42,10 @@ template <typename F, int PIECES> struct SmallK {
     // What is known of lines.
     struct State {
         u64 full[STAGES], empty[STAGES];  // barriers
-        Scale scale_a[ROWS], scale_b[STAGES][COLUMNS];
-        int exponent_a[ROWS], exponent_b[STAGES][COLUMNS];
-        i64 bias_a[ROWS][WORDS];
-        int size_a[ROWS], size_b[STAGES][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
+        Scale scale_a[ROWS], scale_b[SLOTS][COLUMNS];
+        int exponent_a[ROWS], exponent_b[SLOTS][COLUMNS];
+        i64 bias_a[ROWS][2];  // what the bias of B adds to two words, negated
+        int size_a[ROWS], size_b[SLOTS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
     };
     static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
 
@@ -78,12 +80,13 @@ template <typename F, int PIECES> struct SmallK {
     static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
 
     // Digits and magnitudes of four numbers of a line with this key; zeros if its exponent is not moderate.
-    static __device__ void cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
+    static __device__ i64 cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
         const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
         typename Of::Whole wholes[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) wholes[i] = moderate ? Of::whole(bits(values[i]), factor) : 0;
         D::cut(wholes, digits);
+        return i64(wholes[0]) + wholes[1] + (i64(wholes[2]) + wholes[3]);
     }
     static __device__ int exponent(u32 key) { return key >> Of::FIELD ? int(key >> Of::FIELD) - Of::BIAS : 0; }
     static __device__ int size_of(int size, u32 key, bool moderate) { return !moderate ? STRANGE : key ? size : ZERO; }
@@ -128,16 +131,13 @@ template <typename F, int PIECES> struct SmallK {
         key = __reduce_max_sync(~0u, key);
         const bool moderate = Of::is_moderate(key, u32(__any_sync(~0u, low != 0)));
         u32 digits[EACH / 4][D::ALL];
-        int sums[D::COUNT] = {}, size = 0;
+        i64 sum = 0;
+        int size = 0;
 #pragma unroll
         for (int i = 0; i < EACH / 4; ++i) {
             const T four[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
-            cut(four, key, moderate, digits[i]);
-            constexpr u32 ONES = 0x01010101;
-#pragma unroll
-            for (int d = 0; d < D::COUNT - 1; ++d) sums[d] = int(__dp4a(digits[i][d], ONES, u32(sums[d])));
-            sums[D::COUNT - 1] = __dp4a(int(digits[i][D::COUNT - 1]), int(ONES), sums[D::COUNT - 1]);
-            size = int(__dp4a(digits[i][D::COUNT], ONES, u32(size)));
+            sum += cut(four, key, moderate, digits[i]);
+            size = int(__dp4a(digits[i][D::COUNT], 0x01010101u, u32(size)));
         }
         const int begin = lane * EACH;
         u8* const to = of_a + begin / WIDE * PIECE_A + swizzled(row, begin % WIDE / 16) + begin % 16;
@@ -148,19 +148,16 @@ template <typename F, int PIECES> struct SmallK {
             if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
             else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
         }
-#pragma unroll
-        for (int d = 0; d < D::COUNT; ++d) sums[d] = int(__reduce_add_sync(~0u, u32(sums[d])));
+        // Of 32 lanes, in three parts that do not overflow.
+        constexpr int PART = 26;
+        const i64 top = int(__reduce_add_sync(~0u, u32(sum >> 2 * PART)));
+        const i64 middle = __reduce_add_sync(~0u, u32(sum >> PART) & ((1 << PART) - 1));
+        sum = (top * (1 << PART) + middle) * (1 << PART) + __reduce_add_sync(~0u, u32(sum) & ((1 << PART) - 1));
         size = int(__reduce_add_sync(~0u, u32(size)));
         if (lane) return;
-#pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            i64 bias = 0;
-            for (int i = 0; i < 4; ++i) {
-                const int d = 4 * w + i + SKIPPED - (D::COUNT - 1);
-                if (d >= 0 && d < D::COUNT) bias -= i64(sums[d < 0 || d >= D::COUNT ? 0 : d]) * (i64(128) << 8 * i);
-            }
-            state.bias_a[row][w] = bias;
-        }
+        constexpr int SHIFT = F::KEPT % 32, REST = 32 - SHIFT;
+        state.bias_a[row][0] = -((sum & ((i64(1) << REST) - 1)) << SHIFT);
+        state.bias_a[row][1] = -(sum >> REST);
         state.size_a[row] = size_of(size, key, moderate);
         state.exponent_a[row] = exponent(key);
         state.scale_a[row] = Sums::scale(exponent(key));
@@ -168,7 +165,10 @@ template <typename F, int PIECES> struct SmallK {
 
     // A warp has some columns, a lane some numbers of one of them; neighbouring lanes have neighbouring columns.
     __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
-    __device__ int first_of_lane() const { return lane / OF_WARP * SHARE; }
+    __device__ int first_of_lane() const {
+        const int share = lane / OF_WARP;  // so that lanes that store at once cover all banks
+        return (OF_WARP == 4 ? (share & 4) | (share & 1) << 1 | (share >> 1 & 1) : share) * SHARE;
+    }
 
     // In the order in which lanes hold the numbers of a row of A.
     template <bool WHOLE> __device__ void load_columns(int column, Values& values) const {
@@ -220,59 +220,49 @@ template <typename F, int PIECES> struct SmallK {
         publish();
         for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
         if (lane >= OF_WARP) return;
-        state.size_b[stage][column] = size_of(size, key, moderate);
-        state.exponent_b[stage][column] = exponent(key);
-        state.scale_b[stage][column] = Sums::scale(exponent(key));
+        state.size_b[slot()][column] = size_of(size, key, moderate);
+        state.exponent_b[slot()][column] = exponent(key);
+        state.scale_b[slot()][column] = Sums::scale(exponent(key));
     }
 
-    // Sums of products of digits of the rows and of the columns, four places to a word, and of some magnitudes.
+    // Words of sums of products of digits of the rows and of the columns, and sums of products of some magnitudes.
     __device__ void multiply(i64 (&sums)[EIGHTS][4][WORDS], int (&totals)[EIGHTS][4]) const {
-        int products[D::COUNT * EIGHTS][4] = {};
-        multiply_kept<0>(products, sums);
+        int products[D::COUNT * EIGHTS][4] = {};  // shared by all digits of A
+        multiply_digit<0>(products, sums);
         begin_multiplying();
         const u64 a = lines_at(of_a + PIECES * PIECE_A), b = lines_at(of_b + PIECES * PIECE_B);
 #pragma unroll
-        for (int step = 0; step < STEPS_OF_MAGNITUDES; ++step) multiply_digits<false, EIGHTS>(totals, a, b, step, step > 0);
+        for (int step = 0; step < STEPS_OF_MAGNITUDES; ++step) multiply_digits<false>(totals, a, b, step, step > 0);
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(totals);
     }
-    // Multiplies a digit of A with all of B that belong to these places.
+    // Multiplies a digit of A with all digits of B: sums at as many places.
     template <int DIGIT>
-    __device__ void multiply_kept(int (&products)[D::COUNT * EIGHTS][4], i64 (&sums)[EIGHTS][4][WORDS]) const {
-        constexpr int FROM = DIGIT < SKIPPED ? SKIPPED - DIGIT : 0;
-        multiply_digit<DIGIT, FROM, D::COUNT - FROM>(products, DIGIT > 0 && DIGIT <= SKIPPED);
-        if constexpr (DIGIT >= SKIPPED) {
-#pragma unroll
-            for (int digit = 0; digit < D::COUNT; ++digit)
-#pragma unroll
-                for (int j = 0; j < EIGHTS; ++j)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        const int place = DIGIT - SKIPPED + digit;
-                        i64& sum = sums[j][e][place / 4];
-                        const bool begins = place % 4 == 0 && (DIGIT == SKIPPED || digit == D::COUNT - 1);
-                        sum = (begins ? state.bias_a[row() + e / 2 * 8][place / 4] : sum) +
-                              i64(products[digit * EIGHTS + j][e]) * (1 << place % 4 * 8);
-                    }
-        }
-        if constexpr (DIGIT + 1 < D::COUNT) multiply_kept<DIGIT + 1>(products, sums);
-    }
-    // Adds products of a digit of A and so many of B, or stores them.
-    template <int DIGIT, int FROM, int COUNT, int ALL>
-    __device__ void multiply_digit(int (&products)[ALL][4], bool add) const {
+    __device__ void multiply_digit(int (&products)[D::COUNT * EIGHTS][4], i64 (&sums)[EIGHTS][4][WORDS]) const {
         begin_multiplying();
 #pragma unroll
         for (int step = 0; step < INNER / 32; ++step) {
             const int piece = step / (WIDE / 32);
-            const u8* const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE;
-            const u8* const b = of_b + piece * PIECE_B + FROM * COLUMNS * WIDE;
-            multiply_digits<DIGIT == D::COUNT - 1, COUNT * EIGHTS>(products, lines_at(a), lines_at(b), step % (WIDE / 32),
-                                                                  add || step > 0);
+            const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
+            multiply_digits<DIGIT == D::COUNT - 1>(products, lines_at(a), lines_at(b), step % (WIDE / 32), step > 0);
         }
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(products);
+#pragma unroll
+        for (int digit = 0; digit < D::COUNT; ++digit)
+#pragma unroll
+            for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const int place = DIGIT + digit, word = word_of(place), shift = 8 * (place - 4 * word);
+                    i64& sum = sums[j][e][word];
+                    const bool begins = shift == 0 && (DIGIT == 0 || digit == D::COUNT - 1);
+                    if (begins) sum = word < BIASED || word > BIASED + 1 ? 0 : state.bias_a[row() + e / 2 * 8][word - BIASED];
+                    sum += i64(products[digit * EIGHTS + j][e]) * (i64(1) << shift);
+                }
+        if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(products, sums);
     }
     // By a producer, once the stage is free; all producers say so of all stages, which are thus filled in order.
     template <bool WHOLE> __device__ void fill(int column, bool own) {
@@ -292,43 +282,21 @@ template <typename F, int PIECES> struct SmallK {
         i64 sums[EIGHTS][4][WORDS]; int totals[EIGHTS][4];
         wait_for_stage(state.full + stage, parity);
         multiply(sums, totals);
-        const bool certain = finish<WHOLE>(column, sums, totals);
         arrive(state.empty + stage);
-        return certain;
+        return finish<WHOLE>(column, sums, totals);
     }
+    __device__ int slot() const { return stage + STAGES * int(parity); }
     // Row of a lane's first sum, and its column within eight.
     __device__ int row() const { return warp % 4 * 16 + lane / 4; }
     __device__ int column() const { return lane % 4 * 2; }
 
-    // The sum of products of a row and a column that belong to the places that were skipped.
-    __device__ u64 skipped(int row, int column) const {
-        u32 sums[SKIPPED + 1] = {};
-#pragma unroll 1
-        for (int k = 0; k < INNER; k += 4) {
-            u32 a[SKIPPED + 1], b[SKIPPED + 1];
-#pragma unroll
-            for (int d = 0; d < SKIPPED; ++d) {
-                a[d] = word(of_a + k / WIDE * PIECE_A + d * ROWS * WIDE, row, k % WIDE);
-                b[d] = word(of_b + k / WIDE * PIECE_B + d * COLUMNS * WIDE, column, k % WIDE);
-            }
-#pragma unroll
-            for (int place = 0; place < SKIPPED; ++place)
-#pragma unroll
-                for (int d = 0; d <= place; ++d) sums[place] = __dp4a(a[d], b[place - d], sums[place]);
-        }
-        u64 sum = 0;
-#pragma unroll
-        for (int place = 0; place < SKIPPED; ++place) sum += u64(sums[place]) << 8 * place;
-        return sum;
-    }
-    static __device__ u32 word(const u8* lines, int line, int k) {
-        return *reinterpret_cast<const u32*>(lines + swizzled(line, k / 16) + k % 16);
-    }
     // Rounds the elements of a group, whose first column this is; returns whether all are certain.
     template <bool WHOLE>
     __device__ bool finish(int first, const i64 (&sums)[EIGHTS][4][WORDS], const int (&totals)[EIGHTS][4]) const {
         int least = 1 << 30;
+        u32 open = 0;
         const auto& known = state;
+        const int own = slot();
 #pragma unroll
         for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
@@ -341,19 +309,33 @@ template <typename F, int PIECES> struct SmallK {
                     Sums sum;
                     sum.gather(sums[j][2 * k + n]);
                     bool sure = true;
-                    results[n] = sum.template round<SKIPPED>(known.scale_a[row], known.scale_b[stage][column], sure);
-                    if (!sure) {
-                        if constexpr (SKIPPED > 0) sum.more(skipped(row, column));
-                        results[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[stage][column]);
-                    }
-                    const int sizes = known.size_a[row] + known.size_b[stage][column];
+                    results[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
+                    open |= u32(!sure) << (4 * j + 2 * k + n);
+                    const int sizes = known.size_a[row] + known.size_b[own][column];
                     const int total = sizes < 0 ? 1 << 20 : totals[j][2 * k + n];  // a sum of zeros
                     const int share = Nearness<F>::share(total, max(sizes, 0), of.inner);
                     if (WHOLE || (row < of.rows && first + column < of.columns)) least = min(least, share);
                 }
                 store<WHOLE>(row, first + 8 * j + column(), results[0], results[1]);
             }
+        if (open) finish_open<WHOLE>(first, sums, open);
         return Nearness<F>::enough(least, of.inner);
+    }
+    // Rounds elements that were not sure, from all bits of their sums.
+    template <bool WHOLE>
+    __device__ void finish_open(int first, const i64 (&sums)[EIGHTS][4][WORDS], u32 open) const {
+        const int own = slot();
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int row = this->row() + e / 2 * 8, column = 8 * j + this->column() + e % 2;
+                if (!(open >> (4 * j + e) & 1)) continue;
+                Sums sum;
+                sum.gather(sums[j][e]);
+                const T result = sum.exactly(state.exponent_a[row] + state.exponent_b[own][column]);
+                if (WHOLE || (row < of.rows && first + column < of.columns)) of.result[i64(row) * of.columns + first + column] = result;
+            }
     }
     template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {
         T* const to = of.result + i64(row) * of.columns + column;
