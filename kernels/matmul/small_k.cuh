@@ -1,233 +1,34 @@
-// 64 rows of A and a group of columns of B, cut into digits, multiplied by warpgroups, rounded.
-//
-// For each digit, 64 rows or the columns of a group are lines of 128 bytes, swizzled. The lines of all digits follow each
-// other, the magnitudes last, and then those of the next 128 numbers. Numbers of a line are permuted so that lanes load many
-// numbers of A at once. Digits of B are unsigned, even the last: 2^KEPT is added to each number, and its contribution is
-// subtracted from the sums.
+// Products of 64 rows of A and a group of columns of B by warpgroups that cut columns and warpgroups that multiply and round.
 #pragma once
 
-#include "matmul/operands.cuh"
-#include "matmul/digits_wgmma.cuh"
+#include "matmul/small_k_lines.cuh"
 
-constexpr int GROUP = 128;  // threads of a warpgroup
-constexpr int CONSUMERS = 2, PRODUCERS = 2;  // warpgroups of a block: those that multiply, those that cut columns
-constexpr int STAGES = 3;  // groups of columns in shared memory
-constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
+template <bool SIGNED> struct SignedIf { using Type = u32; };
+template <> struct SignedIf<true> { using Type = int; };
 
-template <typename F, int PIECES> struct SmallK {
-    using T = typename F::Storage;
-    using D = Digits<F>;
-    using Of = Scaling<sizeof(T)>;
-    static constexpr int INNER = WIDE * PIECES;
-    using Sums = Sum<F, INNER>;
-    using Scale = decltype(Sums::scale(0));
-    static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    static constexpr int THREADS = (CONSUMERS + PRODUCERS) * GROUP;
-    static constexpr int SLOTS = 2 * STAGES;  // for what is known of columns: longer than their digits are kept
-    // Sums of products are added up in words of 64 bits for four places each, the last one for all others.
-    static constexpr int WORDS = D::COUNT > 4 ? 3 : 2, BIASED = F::KEPT / 32;  // the first one that a bias of B changes
+template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
+    using Lines = SmallKLines<F, PIECES>;
+    using typename Lines::D, typename Lines::T, typename Lines::Sums;
+    using Lines::COLUMNS, Lines::EIGHTS, Lines::INNER, Lines::PIECE_A, Lines::PIECE_B, Lines::ROWS, Lines::STEPS_OF_MAGNITUDES;
+    using Lines::lane, Lines::of, Lines::of_a, Lines::of_b, Lines::parity, Lines::slot, Lines::stage, Lines::state, Lines::warp;
+    using Lines::Lines;
+    // Words of 64 bits for the sums at four places each, the last one for those at all others.
+    static constexpr int WORDS = D::COUNT > 4 ? 3 : 2;
     static constexpr int word_of(int place) { return place / 4 < WORDS ? place / 4 : WORDS - 1; }
-    static constexpr int EACH = INNER / 32;  // numbers of a row per lane
-    static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
-    static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns per warp; numbers of one per lane
-    // Sums of magnitudes have so many steps of 32 products: usually enough.
-    static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
-    static constexpr int PIECE_A = D::COUNT * ROWS * WIDE, PIECE_B = D::COUNT * COLUMNS * WIDE;
-    // Including the magnitudes of the first 128 numbers.
-    static constexpr int BYTES_A = PIECE_A * PIECES + ROWS * WIDE, BYTES_B = PIECE_B * PIECES + COLUMNS * WIDE;
-    static constexpr int BYTES = BYTES_A + STAGES * BYTES_B;
-    static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines of zeros, and of lines that are not cut
-    using Values = T[SHARE];
-
-    // What is known of lines.
-    struct State {
-        u64 full[STAGES], empty[STAGES];  // barriers
-        Scale scale_a[ROWS], scale_b[SLOTS][COLUMNS];
-        int exponent_a[ROWS], exponent_b[SLOTS][COLUMNS];
-        i64 bias_a[ROWS][2];  // what the bias of B adds to two words, negated
-        int size_a[ROWS], size_b[SLOTS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
-    };
-    static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
-
-    u8* const of_a;  // digits
-    State& state;
-    const Matrix<F> of;
-    const int warp, lane;
-    u8* of_b;  // those of the group of columns at this stage
-    int stage = 0;
-    u32 parity = 0;  // of how often the stage was used before
-
-    __device__ SmallK(u8* memory, const Matrix<F>& of)
-        : of_a(memory), state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
-          lane(int(threadIdx.x) % 32), of_b(memory + BYTES_A) {
-        if (threadIdx.x == 0)
-            for (int i = 0; i < STAGES; ++i) {
-                begin_barrier(state.full + i, PRODUCERS * GROUP);
-                begin_barrier(state.empty + i, GROUP);
-            }
-    }
-    __device__ void next() {
-        of_b += BYTES_B;
-        if (++stage < STAGES) return;
-        stage = 0;
-        parity ^= 1;
-        of_b = of_a + BYTES_A;
-    }
-
-    static __device__ typename Of::Bits bits(T value) {
-        return bits_of<F>(value);
-    }
-    static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
-
-    // Digits and magnitudes of four numbers of a line with this key; zeros if its exponent is not moderate.
-    static __device__ i64 cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
-        const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
-        typename Of::Whole wholes[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) wholes[i] = moderate ? Of::whole(bits(values[i]), factor) : 0;
-        D::cut(wholes, digits);
-        return i64(wholes[0]) + wholes[1] + (i64(wholes[2]) + wholes[3]);
-    }
-    static __device__ int exponent(u32 key) { return key >> Of::FIELD ? int(key >> Of::FIELD) - Of::BIAS : 0; }
-    static __device__ int size_of(int size, u32 key, bool moderate) { return !moderate ? STRANGE : key ? size : ZERO; }
-
-    // A warp cuts row after row, TOGETHER at a time.
-    template <bool WHOLE> __device__ void cut_rows() {
-        constexpr int WARPS = THREADS / 32, TOGETHER = 4;
-        static_assert(ROWS % (TOGETHER * WARPS) == 0, "all warps have the same number of rows");
-#pragma unroll 1
-        for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
-            T values[TOGETHER][EACH];
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) load_row<WHOLE>(first + i * WARPS, values[i]);
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) cut_row(first + i * WARPS, values[i]);
-        }
-        publish();
-    }
-    template <bool WHOLE> __device__ void load_row(int row, T (&values)[EACH]) const {
-#pragma unroll
-        for (int m = 0; m < LOADS; ++m) {
-            const int k = AT_ONCE * (32 * m + lane);
-            const T* const from = of.a + row * of.inner + k;
-            if constexpr (WHOLE) {
-                const auto pack = *reinterpret_cast<const Pack<T, AT_ONCE>*>(from);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) values[m * AT_ONCE + i] = pack.items[i];
-            } else {
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i)
-                    values[m * AT_ONCE + i] = row < of.rows && k + i < of.inner ? from[i] : T(0);
-            }
-        }
-    }
-    __device__ void cut_row(int row, const T (&values)[EACH]) {
-        u32 key = 0, low = 0;
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) {
-            key = max(key, Of::key(bits(values[i])));
-            low |= low_word(values[i]);
-        }
-        key = __reduce_max_sync(~0u, key);
-        const bool moderate = Of::is_moderate(key, u32(__any_sync(~0u, low != 0)));
-        u32 digits[EACH / 4][D::ALL];
-        i64 sum = 0;
-        int size = 0;
-#pragma unroll
-        for (int i = 0; i < EACH / 4; ++i) {
-            const T four[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
-            sum += cut(four, key, moderate, digits[i]);
-            size = int(__dp4a(digits[i][D::COUNT], 0x01010101u, u32(size)));
-        }
-        const int begin = lane * EACH;
-        u8* const to = of_a + begin / WIDE * PIECE_A + swizzled(row, begin % WIDE / 16) + begin % 16;
-#pragma unroll
-        for (int d = 0; d < D::ALL; ++d) {
-            if (d == D::COUNT && begin >= WIDE) break;
-            u8* const of_digit = to + (d < D::COUNT ? d * ROWS * WIDE : PIECES * PIECE_A);
-            if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
-            else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
-        }
-        // Of 32 lanes, in three parts that do not overflow.
-        constexpr int PART = 26;
-        const i64 top = int(__reduce_add_sync(~0u, u32(sum >> 2 * PART)));
-        const i64 middle = __reduce_add_sync(~0u, u32(sum >> PART) & ((1 << PART) - 1));
-        sum = (top * (1 << PART) + middle) * (1 << PART) + __reduce_add_sync(~0u, u32(sum) & ((1 << PART) - 1));
-        size = int(__reduce_add_sync(~0u, u32(size)));
-        if (lane) return;
-        constexpr int SHIFT = F::KEPT % 32, REST = 32 - SHIFT;
-        state.bias_a[row][0] = -((sum & ((i64(1) << REST) - 1)) << SHIFT);
-        state.bias_a[row][1] = -(sum >> REST);
-        state.size_a[row] = size_of(size, key, moderate);
-        state.exponent_a[row] = exponent(key);
-        state.scale_a[row] = Sums::scale(exponent(key));
-    }
-
-    // A warp has some columns, a lane some numbers of one of them; neighbouring lanes have neighbouring columns.
-    __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
-    __device__ int first_of_lane() const {
-        const int share = lane / OF_WARP;  // so that lanes that store at once cover all banks
-        return (OF_WARP == 4 ? (share & 4) | (share & 1) << 1 | (share >> 1 & 1) : share) * SHARE;
-    }
-
-    // In the order in which lanes hold the numbers of a row of A.
-    template <bool WHOLE> __device__ void load_columns(int column, Values& values) const {
-        const int own = column + column_of_lane(), start = AT_ONCE * (first_of_lane() / EACH);
-#pragma unroll
-        for (int m = 0; m < LOADS; ++m) {
-            int k = 32 * AT_ONCE * m + start;
-            const T* from = of.b + (k * of.columns + own);
-#pragma unroll
-            for (int i = 0; i < SHARE / LOADS; ++i, ++k, from += of.columns)
-                values[i / AT_ONCE * EACH + m * AT_ONCE + i % AT_ONCE] =
-                    WHOLE || (k < of.inner && own < of.columns) ? *from : T(0);
-        }
-    }
-    __device__ void cut_columns(const Values& values) {
-        const int column = column_of_lane(), start = first_of_lane();
-        u32 key = 0, low = 0;
-#pragma unroll
-        for (int i = 0; i < SHARE; ++i) {
-            key = max(key, Of::key(bits(values[i])));
-            low |= low_word(values[i]);
-        }
-        for (int distance = OF_WARP; distance < 32; distance *= 2) {
-            key = max(key, __shfl_xor_sync(~0u, key, distance));
-            low |= __shfl_xor_sync(~0u, low, distance);
-        }
-        const bool moderate = Of::is_moderate(key, low);
-        int size = 0;
-#pragma unroll
-        for (int chunk = 0; chunk < SHARE / 16; ++chunk) {
-            u32 digits[4][D::ALL];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int at = 16 * chunk + 4 * i;
-                const T four[4] = {values[at], values[at + 1], values[at + 2], values[at + 3]};
-                cut(four, key, moderate, digits[i]);
-                size = int(__dp4a(digits[i][D::COUNT], 0x01010101u, u32(size)));
-                digits[i][D::COUNT - 1] ^= 0x80808080;
-            }
-            const int begin = start + 16 * chunk;
-            u8* const to = of_b + begin / WIDE * PIECE_B + swizzled(column, begin % WIDE / 16);
-#pragma unroll
-            for (int d = 0; d < D::ALL; ++d) {
-                if (d == D::COUNT && begin >= WIDE) break;
-                *reinterpret_cast<uint4*>(to + (d < D::COUNT ? d * COLUMNS * WIDE : PIECES * PIECE_B)) =
-                    make_uint4(digits[0][d], digits[1][d], digits[2][d], digits[3][d]);
-            }
-        }
-        publish();
-        for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
-        if (lane >= OF_WARP) return;
-        state.size_b[slot()][column] = size_of(size, key, moderate);
-        state.exponent_b[slot()][column] = exponent(key);
-        state.scale_b[slot()][column] = Sums::scale(exponent(key));
-    }
 
     // Words of sums of products of digits of the rows and of the columns, and sums of products of some magnitudes.
     __device__ void multiply(i64 (&sums)[EIGHTS][4][WORDS], int (&totals)[EIGHTS][4]) const {
         int products[D::COUNT * EIGHTS][4] = {};  // shared by all digits of A
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+#pragma unroll
+                for (int word = 0; word < WORDS; ++word) {
+                    constexpr int FIRST = F::KEPT / 32;
+                    const bool biased = word == FIRST || word == FIRST + 1;
+                    sums[j][e][word] = biased ? state.bias_a[row() + e / 2 * 8][biased ? word - FIRST : 0] : 0;
+                }
         multiply_digit<0>(products, sums);
         begin_multiplying();
         const u64 a = lines_at(of_a + PIECES * PIECE_A), b = lines_at(of_b + PIECES * PIECE_B);
@@ -250,32 +51,19 @@ template <typename F, int PIECES> struct SmallK {
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(products);
+        using Whole = typename SignedIf<DIGIT == D::COUNT - 1>::Type;  // two places fit into 32 bits
 #pragma unroll
-        for (int digit = 0; digit < D::COUNT; ++digit)
+        for (int digit = 0; digit < D::COUNT; digit += 2)
 #pragma unroll
             for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    const int place = DIGIT + digit, word = word_of(place), shift = 8 * (place - 4 * word);
-                    i64& sum = sums[j][e][word];
-                    const bool begins = shift == 0 && (DIGIT == 0 || digit == D::COUNT - 1);
-                    if (begins) sum = word < BIASED || word > BIASED + 1 ? 0 : state.bias_a[row() + e / 2 * 8][word - BIASED];
-                    sum += i64(products[digit * EIGHTS + j][e]) * (i64(1) << shift);
+                    const int place = DIGIT + digit, word = word_of(place);
+                    Whole sum = Whole(products[digit * EIGHTS + j][e]);
+                    if (digit + 1 < D::COUNT) sum += 256 * Whole(products[(digit + 1 < D::COUNT ? digit + 1 : 0) * EIGHTS + j][e]);
+                    sums[j][e][word] += i64(sum) * (i64(1) << 8 * (place - 4 * word));
                 }
         if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(products, sums);
-    }
-    // By a producer, once the stage is free; all producers say so of all stages, which are thus filled in order.
-    template <bool WHOLE> __device__ void fill(int column, bool own) {
-        if (own) {
-            Values values;
-            load_columns<WHOLE>(column, values);
-            wait_for_phase(state.empty + stage, parity ^ 1);
-            cut_columns(values);
-        } else {
-            wait_for_phase(state.empty + stage, parity ^ 1);
-        }
-        arrive(state.full + stage);
-        stage_is_sent();
     }
     // By a consumer, once the stage is full; returns whether all elements are certain.
     template <bool WHOLE> __device__ bool empty(int column, int warpgroup) {
@@ -285,7 +73,6 @@ template <typename F, int PIECES> struct SmallK {
         arrive(state.empty + stage);
         return finish<WHOLE>(column, sums, totals);
     }
-    __device__ int slot() const { return stage + STAGES * int(parity); }
     // Row of a lane's first sum, and its column within eight.
     __device__ int row() const { return warp % 4 * 16 + lane / 4; }
     __device__ int column() const { return lane % 4 * 2; }

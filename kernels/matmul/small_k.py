@@ -15,11 +15,11 @@ from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.small import C_TYPES, SmallProduct
 
 SOURCE = Path(__file__).with_suffix(".cu")
-HEADER = SOURCE.with_suffix(".cuh")
+LINES = SOURCE.with_name("small_k_lines.cuh")
 
 MOST_COLUMNS = 2**22
 ROWS, COLUMNS, GROUP, CONSUMERS, PRODUCERS, STAGES, STATE_BYTES = (
-    constant(HEADER, name)
+    constant(LINES, name)
     for name in ("ROWS", "COLUMNS", "GROUP", "CONSUMERS", "PRODUCERS", "STAGES", "STATE_BYTES")
 )
 
