@@ -10,13 +10,6 @@ __device__ inline void publish() {
 #endif
 }
 
-// Brings the 128 bytes around an address into the L2 cache.
-__device__ inline void prefetch(const void* from) {
-#if ON_GPU
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-#endif
-}
-
 #if ON_GPU
 #define FOUR(j) "+r"(sums[j][0]), "+r"(sums[j][1]), "+r"(sums[j][2]), "+r"(sums[j][3])
 #define EIGHT(j) FOUR(j), FOUR(j + 1)

@@ -15,7 +15,7 @@ template <typename F, int PIECES, bool WHOLE>
 __global__ void __launch_bounds__((SmallK<F, PIECES>::THREADS), 1)
 multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::Storage* __restrict__ b,
                  const int* __restrict__ a_of, const int* __restrict__ b_of, int listed, int rows, int inner, int columns,
-                 int groups_of_block, int resident, typename F::Storage* result, u64* uncertain) {
+                 int groups_of_block, typename F::Storage* result, u64* uncertain) {
     using S = SmallK<F, PIECES>;
     extern __shared__ __align__(1024) u8 memory[];
     const int down = (rows + S::ROWS - 1) / S::ROWS, all = (columns + S::COLUMNS - 1) / S::COLUMNS;
@@ -29,14 +29,6 @@ multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::St
     const int warpgroup = __shfl_sync(~0u, int(threadIdx.x) / GROUP, 0);
     S work(memory, of);
     work.template cut_rows<WHOLE>();
-    // The rows of the block that follows on this multiprocessor: all blocks ask for theirs at once.
-    const int following = int(blockIdx.x) + resident, after = following % down * S::ROWS;
-    if (following < int(gridDim.x)) {
-        const int other = following / down / across;
-        const auto* const there = a + (i64(listed ? a_of[other] : other) * rows + after) * inner;
-        constexpr int LINE = 128 / sizeof(*a);
-        for (int i = int(threadIdx.x) * LINE; i < min(rows - after, S::ROWS) * inner; i += S::THREADS * LINE) prefetch(there + i);
-    }
     __syncthreads();
     if (warpgroup >= CONSUMERS) {
 #pragma unroll 1
@@ -47,7 +39,7 @@ multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::St
     bool certain = true;
 #pragma unroll 1
     for (int group = 0; group < groups; ++group, work.next()) {
-        if (group % CONSUMERS == warpgroup) certain &= work.template empty<WHOLE>((first + group) * S::COLUMNS, warpgroup);
+        if (group % CONSUMERS == warpgroup) certain &= work.template empty<WHOLE>((first + group) * S::COLUMNS);
         else stage_is_sent();  // to others
     }
     if (!__all_sync(~0u, certain) && threadIdx.x % 32 == 0) atomicAdd(uncertain, u64(1));

@@ -15,6 +15,7 @@ template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
     // Words of 64 bits for the sums at four places each, the last one for those at all others.
     static constexpr int WORDS = D::COUNT > 4 ? 3 : 2;
     static constexpr int word_of(int place) { return place / 4 < WORDS ? place / 4 : WORDS - 1; }
+    static_assert(i64(INNER) * 255 * 255 * 257 < i64(1) << 32, "sums at two places, of products with one digit of A, fit into 32 bits");
 
     // Words of sums of products of digits of the rows and of the columns, and sums of products of some magnitudes.
     __device__ void multiply(i64 (&sums)[EIGHTS][4][WORDS], int (&totals)[EIGHTS][4]) const {
@@ -51,7 +52,7 @@ template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(products);
-        using Whole = typename SignedIf<DIGIT == D::COUNT - 1>::Type;  // two places fit into 32 bits
+        using Whole = typename SignedIf<DIGIT == D::COUNT - 1>::Type;
 #pragma unroll
         for (int digit = 0; digit < D::COUNT; digit += 2)
 #pragma unroll
@@ -66,8 +67,9 @@ template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
         if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(products, sums);
     }
     // By a consumer, once the stage is full; returns whether all elements are certain.
-    template <bool WHOLE> __device__ bool empty(int column, int warpgroup) {
-        i64 sums[EIGHTS][4][WORDS]; int totals[EIGHTS][4];
+    template <bool WHOLE> __device__ bool empty(int column) {
+        i64 sums[EIGHTS][4][WORDS];
+        int totals[EIGHTS][4];
         wait_for_stage(state.full + stage, parity);
         multiply(sums, totals);
         arrive(state.empty + stage);
@@ -121,7 +123,8 @@ template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
                 Sums sum;
                 sum.gather(sums[j][e]);
                 const T result = sum.exactly(state.exponent_a[row] + state.exponent_b[own][column]);
-                if (WHOLE || (row < of.rows && first + column < of.columns)) of.result[i64(row) * of.columns + first + column] = result;
+                if (WHOLE || (row < of.rows && first + column < of.columns))
+                    of.result[i64(row) * of.columns + first + column] = result;
             }
     }
     template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {

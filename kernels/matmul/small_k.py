@@ -51,14 +51,13 @@ class SmallKProduct(SmallProduct):
         digits, pieces = (FORMATS[self.result.name].kept + 8) // 8, ceil_div(inner, WIDE)
         whole = not (rows % ROWS or columns % COLUMNS or inner % WIDE or any(x.data.ptr % 16 for x in (a, b)))
         down, groups = ceil_div(rows, ROWS) * matrices, ceil_div(columns, COLUMNS)
-        resident = device.limits().multiprocessors  # a block on each
         # All groups of columns per block, so that rows are cut into digits once; fewer if multiprocessors would idle.
-        of_block = min(groups, max(CONSUMERS, ceil_div(down * groups, resident)))
+        of_block = min(groups, max(CONSUMERS, ceil_div(down * groups, device.limits().multiprocessors)))
         kernel = f"multiply_small_k<{C_TYPES[self.result.name]}, {pieces}, {str(whole).lower()}>"
         nvrtc.load(SOURCE, kernel)(
             (down * ceil_div(groups, of_block),),
             ((CONSUMERS + PRODUCERS) * GROUP,),
-            (a, b, *lists, *map(np.int32, (rows, inner, columns, of_block, resident)), self.product, self.counter),
+            (a, b, *lists, *map(np.int32, (rows, inner, columns, of_block)), self.product, self.counter),
             shared_mem=(digits * pieces + 1) * (ROWS + STAGES * COLUMNS) * WIDE + STATE_BYTES,
         )
 
