@@ -28,6 +28,7 @@ multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::St
                        result + (matrix * rows + first_row) * columns, min(rows - first_row, S::ROWS), inner, columns};
     const int warpgroup = __shfl_sync(~0u, int(threadIdx.x) / GROUP, 0);
     S work(memory, of);
+    work.begin();
     work.template cut_rows<WHOLE>();
     __syncthreads();
     if (warpgroup >= CONSUMERS) {
@@ -39,7 +40,7 @@ multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::St
     bool certain = true;
 #pragma unroll 1
     for (int group = 0; group < groups; ++group, work.next()) {
-        if (group % CONSUMERS == warpgroup) certain &= work.template empty<WHOLE>((first + group) * S::COLUMNS);
+        if (group % CONSUMERS == warpgroup) certain &= work.template drain<WHOLE>((first + group) * S::COLUMNS);
         else stage_is_sent();  // to others
     }
     if (!__all_sync(~0u, certain) && threadIdx.x % 32 == 0) atomicAdd(uncertain, u64(1));

@@ -67,7 +67,7 @@ template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
         if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(products, sums);
     }
     // By a consumer, once the stage is full; returns whether all elements are certain.
-    template <bool WHOLE> __device__ bool empty(int column) {
+    template <bool WHOLE> __device__ bool drain(int column) {
         i64 sums[EIGHTS][4][WORDS];
         int totals[EIGHTS][4];
         wait_for_stage(state.full + stage, parity);

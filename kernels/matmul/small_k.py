@@ -19,8 +19,7 @@ LINES = SOURCE.with_name("small_k_lines.cuh")
 
 MOST_COLUMNS = 2**22
 ROWS, COLUMNS, GROUP, CONSUMERS, PRODUCERS, STAGES, STATE_BYTES = (
-    constant(LINES, name)
-    for name in ("ROWS", "COLUMNS", "GROUP", "CONSUMERS", "PRODUCERS", "STAGES", "STATE_BYTES")
+    constant(LINES, name) for name in ("ROWS", "COLUMNS", "GROUP", "CONSUMERS", "PRODUCERS", "STAGES", "STATE_BYTES")
 )
 
 

@@ -56,7 +56,9 @@ template <typename F, int PIECES> struct SmallKLines {
 
     __device__ SmallKLines(u8* memory, const Matrix<F>& of)
         : of_a(memory), state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
-          lane(int(threadIdx.x) % 32), of_b(memory + BYTES_A) {
+          lane(int(threadIdx.x) % 32), of_b(memory + BYTES_A) {}
+
+    __device__ void begin() {
         if (threadIdx.x == 0)
             for (int i = 0; i < STAGES; ++i) {
                 begin_barrier(state.full + i, PRODUCERS * GROUP);
