@@ -16,8 +16,8 @@ __device__ inline void publish() {
 #define TO_7 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TO_15 TO_7 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define TO_31 TO_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TO_55 TO_31 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
-                    "%53, %54, %55"
+#define TO_47 TO_31 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define TO_55 TO_47 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define MULTIPLY(LINES, A, REGISTERS, OF_A, OF_B, ADD, ...)                                                        \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                               \
                  "wgmma.mma_async.sync.aligned.m64n" LINES "k32.s32." A ".u8 {" REGISTERS "}, " OF_A ", " OF_B      \
@@ -69,6 +69,7 @@ __device__ void multiply_digits(int (&sums)[GROUPS][4], u64 a, u64 b, int step, 
 #undef TO_7
 #undef TO_15
 #undef TO_31
+#undef TO_47
 #undef TO_55
 #undef MULTIPLY
 #undef MULTIPLY_64

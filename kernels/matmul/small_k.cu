@@ -2,10 +2,10 @@
 //
 //   multiply_small_k     64 rows of one matrix per block, group of columns after group
 //
-// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Some warpgroups load groups of columns and cut
-// them; others take turns: while the tensor cores multiply the digits of one group, another is rounded. If a quick bound does
-// not cover all elements, the kernel reports it, and all are computed from residues. small_k.py launches the kernel,
-// docs/matmul.md says what is computed.
+// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Some warpgroups load groups of columns
+// and cut them; others take turns: while the tensor cores multiply the digits of one group, another is rounded. If a
+// quick bound does not cover all elements, the kernel reports it, and all are computed from residues. small_k.py
+// launches the kernel, docs/matmul.md says what is computed.
 
 #include "matmul/small_k.cuh"
 

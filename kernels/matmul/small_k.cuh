@@ -1,4 +1,4 @@
-// Products of 64 rows of A and a group of columns of B by warpgroups that cut columns and warpgroups that multiply and round.
+// Products of 64 rows of A and a group of columns of B, by warpgroups that multiply and round.
 #pragma once
 
 #include "matmul/small_k_lines.cuh"
@@ -9,13 +9,13 @@ template <> struct SignedIf<true> { using Type = int; };
 template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
     using Lines = SmallKLines<F, PIECES>;
     using typename Lines::D, typename Lines::T, typename Lines::Sums;
-    using Lines::COLUMNS, Lines::EIGHTS, Lines::INNER, Lines::PIECE_A, Lines::PIECE_B, Lines::ROWS, Lines::STEPS_OF_MAGNITUDES;
-    using Lines::lane, Lines::of, Lines::of_a, Lines::of_b, Lines::parity, Lines::slot, Lines::stage, Lines::state, Lines::warp;
-    using Lines::Lines;
+    using Lines::COLUMNS, Lines::EIGHTS, Lines::INNER, Lines::PIECE_A, Lines::PIECE_B, Lines::ROWS;
+    using Lines::STEPS_OF_MAGNITUDES, Lines::lane, Lines::of, Lines::of_a, Lines::of_b, Lines::parity, Lines::slot;
+    using Lines::stage, Lines::state, Lines::warp, Lines::Lines;
     // Words of 64 bits for the sums at four places each, the last one for those at all others.
     static constexpr int WORDS = D::COUNT > 4 ? 3 : 2;
     static constexpr int word_of(int place) { return place / 4 < WORDS ? place / 4 : WORDS - 1; }
-    static_assert(i64(INNER) * 255 * 255 * 257 < i64(1) << 32, "sums at two places, of products with one digit of A, fit into 32 bits");
+    static_assert(i64(INNER) * 255 * 255 * 257 < i64(1) << 32, "sums of a digit of A at two places fit into 32 bits");
 
     // Words of sums of products of digits of the rows and of the columns, and sums of products of some magnitudes.
     __device__ void multiply(i64 (&sums)[EIGHTS][4][WORDS], int (&totals)[EIGHTS][4]) const {

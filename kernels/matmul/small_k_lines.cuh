@@ -41,7 +41,7 @@ template <typename F, int PIECES> struct SmallKLines {
         u64 full[STAGES], empty[STAGES];  // barriers
         Scale scale_a[ROWS], scale_b[SLOTS][COLUMNS];
         int exponent_a[ROWS], exponent_b[SLOTS][COLUMNS];
-        i64 bias_a[ROWS][2];  // what the bias of B adds to sums, negated: from bit 32 * (KEPT / 32) on, and 32 bits further up
+        i64 bias_a[ROWS][2];  // what the bias of B adds to a sum, negated: from word KEPT / 32 on
         int size_a[ROWS], size_b[SLOTS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
     };
     static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
@@ -79,8 +79,8 @@ template <typename F, int PIECES> struct SmallKLines {
     static __device__ typename Of::Bits bits(T value) { return bits_of<F>(value); }
     static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
 
-    // Digits and magnitudes of four numbers of a line with this key, and the sum of their integers; zeros if its exponent is not
-    // moderate.
+    // Digits and magnitudes of four numbers of a line with this key, and the sum of their integers; zeros if its
+    // exponent is not moderate.
     static __device__ i64 cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
         const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
         typename Of::Whole wholes[4];
