@@ -180,6 +180,11 @@ template <typename F, int INNER> struct Sum {
     typename WholeOf<!NARROW>::Type high = 0;  // from place 4 on, without `top`
     int top = 0;                               // from place 6 on
 
+    // From the sums of four places, and of the others.
+    __device__ void gather(const i64 (&words)[2]) {
+        static_assert(!NARROW, "more than 64 products");
+        low = words[0], high = words[1];
+    }
     template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 0) low = gathered<F, 0, INNER>(0, a, b, c, d);
         else if constexpr (NARROW) high = a + 256 * b, top = c;
@@ -218,6 +223,11 @@ template <int INNER> struct Sum<Float64, INNER> {
     u32 lowest, low;
     i64 upper;
 
+    // From the sums of four places, of the next four, and of the others.
+    __device__ void gather(const i64 (&words)[3]) {
+        const i64 second = words[1] + (words[0] >> 32);
+        lowest = u32(words[0]), low = u32(second), upper = words[2] + (second >> 32);
+    }
     template <int PART> __device__ void add(int a, int b, int c, int d) {
         if constexpr (PART == 3) {
             upper += i64(u64(u32(a)) << 32);

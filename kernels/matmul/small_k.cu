@@ -2,10 +2,10 @@
 //
 //   multiply_small_k     64 rows of one matrix per block, group of columns after group
 //
-// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Warpgroups take turns with groups of columns:
-// while the tensor cores multiply the digits of one, others round their results, and load and cut their next columns. If a
-// quick bound does not cover all elements, the kernel reports it, and all are computed from residues. small_k.py launches the
-// kernel, docs/matmul.md says what is computed.
+// A block keeps its rows of A, cut into digits of eight bits, in shared memory. Some warpgroups load groups of columns
+// and cut them; others take turns: while the tensor cores multiply the digits of one group, another is rounded. If a
+// quick bound does not cover all elements, the kernel reports it, and all are computed from residues. small_k.py
+// launches the kernel, docs/matmul.md says what is computed.
 
 #include "matmul/small_k.cuh"
 
@@ -27,27 +27,21 @@ multiply_small_k(const typename F::Storage* __restrict__ a, const typename F::St
     const Matrix<F> of{a + (of_a * rows + first_row) * inner, b + of_b * inner * columns,
                        result + (matrix * rows + first_row) * columns, min(rows - first_row, S::ROWS), inner, columns};
     const int warpgroup = __shfl_sync(~0u, int(threadIdx.x) / GROUP, 0);
-    S work(memory, of, warpgroup);
+    S work(memory, of);
+    work.begin();
     work.template cut_rows<WHOLE>();
-    int sums[S::PLACES * S::EIGHTS][4], totals[S::EIGHTS][4];
-    bool certain = true;
     __syncthreads();
-    const int rounds = (groups + S::WARPGROUPS - 1) / S::WARPGROUPS;
+    if (warpgroup >= CONSUMERS) {
 #pragma unroll 1
-    for (int round = 0;; ++round) {
-        const int group = S::WARPGROUPS * round + warpgroup, column = (first + group) * S::COLUMNS;
-        // A warpgroup with one group less multiplies the first group once more and drops the result.
-        const int next = group < groups ? column : first * S::COLUMNS;
-        typename S::Values values;
-        if (S::AHEAD && round < rounds) work.template load_columns<WHOLE>(next, values);
-        if (round > 0 && group - S::WARPGROUPS < groups)
-            certain &= work.template finish<WHOLE>(round - 1, column - S::WARPGROUPS * S::COLUMNS, sums, totals);
-        if (round == rounds) break;
-        if (!S::AHEAD) work.template load_columns<WHOLE>(next, values);
-        work.cut_columns(round, values);
-        together(warpgroup);
-        work.multiply(sums, totals);
-        together(warpgroup);
+        for (int group = 0; group < groups; ++group, work.next())
+            work.template fill<WHOLE>((first + group) * S::COLUMNS, group % PRODUCERS == warpgroup - CONSUMERS);
+        return;
+    }
+    bool certain = true;
+#pragma unroll 1
+    for (int group = 0; group < groups; ++group, work.next()) {
+        if (group % CONSUMERS == warpgroup) certain &= work.template drain<WHOLE>((first + group) * S::COLUMNS);
+        else stage_is_sent();  // to others
     }
     if (!__all_sync(~0u, certain) && threadIdx.x % 32 == 0) atomicAdd(uncertain, u64(1));
 }

@@ -1,260 +1,91 @@
-// 64 rows of A and a group of columns of B, cut into digits, multiplied by warpgroups, rounded.
-//
-// For each digit, 64 rows or the columns of a group are lines of 128 bytes, swizzled. The lines of all digits follow each
-// other, the magnitudes last, and then those of the next 128 numbers. Numbers of a line are permuted so that lanes load many
-// numbers of A at once. Digits of B are unsigned, even the last: 2^KEPT is added to each number, and its contribution is
-// subtracted from the sums.
+// Products of 64 rows of A and a group of columns of B, by warpgroups that multiply and round.
 #pragma once
 
-#include "matmul/operands.cuh"
-#include "matmul/digits_wgmma.cuh"
+#include "matmul/small_k_lines.cuh"
 
-constexpr int GROUP = 128;  // threads of a warpgroup
-constexpr int STATE_BYTES = 4096;  // of shared memory, besides digits
-constexpr int WARPGROUPS_OF_INT = 4, WARPGROUPS_OF_I64 = 2;  // per block, by type of the integers: registers limit them
+template <bool SIGNED> struct SignedIf { using Type = u32; };
+template <> struct SignedIf<true> { using Type = int; };
 
-template <typename F, int PIECES> struct SmallK {
-    using T = typename F::Storage;
-    using D = Digits<F>;
-    using Of = Scaling<sizeof(T)>;
-    static constexpr int INNER = WIDE * PIECES;
-    using Sums = Sum<F, INNER>;
-    using Scale = decltype(Sums::scale(0));
-    static constexpr int ROWS = 64, COLUMNS = 16, EIGHTS = COLUMNS / 8, PLACES = D::PLACES;
-    static constexpr int WARPGROUPS = D::COUNT > 4 ? WARPGROUPS_OF_I64 : WARPGROUPS_OF_INT, THREADS = WARPGROUPS * GROUP;
-    static constexpr int AT_A_TIME = 4;  // digits of B that are multiplied at once
-    // With few warpgroups it pays to load numbers ahead.
-    static constexpr bool AHEAD = WARPGROUPS == 2;
-    static constexpr int EACH = INNER / 32;  // numbers of a row per lane
-    static constexpr int AT_ONCE = sizeof(T) == 8 ? 2 : 4, LOADS = EACH / AT_ONCE;
-    static constexpr int OF_WARP = COLUMNS / 4, SHARE = INNER * OF_WARP / 32;  // columns per warp; numbers of one per lane
-    // Sums of magnitudes have so many steps of 32 products: usually enough.
-    static constexpr int STEPS_OF_MAGNITUDES = Nearness<F>::MOVED > 0 ? WIDE / 32 : 2;
-    static constexpr int PIECE_A = D::COUNT * ROWS * WIDE, PIECE_B = D::COUNT * COLUMNS * WIDE;
-    // Including the magnitudes of the first 128 numbers.
-    static constexpr int BYTES_A = PIECE_A * PIECES + ROWS * WIDE, BYTES_B = PIECE_B * PIECES + COLUMNS * WIDE;
-    static constexpr int BYTES = BYTES_A + WARPGROUPS * BYTES_B;
-    static constexpr int ZERO = -(1 << 20), STRANGE = 1 << 22;  // sizes of lines of zeros, and of lines that are not cut
-    using Values = T[SHARE];
+template <typename F, int PIECES> struct SmallK : SmallKLines<F, PIECES> {
+    using Lines = SmallKLines<F, PIECES>;
+    using typename Lines::D, typename Lines::T, typename Lines::Sums;
+    using Lines::COLUMNS, Lines::EIGHTS, Lines::INNER, Lines::PIECE_A, Lines::PIECE_B, Lines::ROWS;
+    using Lines::STEPS_OF_MAGNITUDES, Lines::lane, Lines::of, Lines::of_a, Lines::of_b, Lines::parity, Lines::slot;
+    using Lines::stage, Lines::state, Lines::warp, Lines::Lines;
+    // Words of 64 bits for the sums at four places each, the last one for those at all others.
+    static constexpr int WORDS = D::COUNT > 4 ? 3 : 2;
+    static constexpr int word_of(int place) { return place / 4 < WORDS ? place / 4 : WORDS - 1; }
+    static_assert(i64(INNER) * 255 * 255 * 257 < i64(1) << 32, "sums of a digit of A at two places fit into 32 bits");
 
-    // What is known of lines.
-    struct State {
-        Scale scale_a[ROWS], scale_b[2 * WARPGROUPS][COLUMNS];  // for B: a warpgroup's current group, and its next
-        int exponent_a[ROWS], exponent_b[2 * WARPGROUPS][COLUMNS];
-        int digits_a[ROWS][D::COUNT];  // sums of each digit
-        int size_a[ROWS], size_b[2 * WARPGROUPS][COLUMNS];  // sums of magnitudes, or ZERO, or STRANGE
-    };
-    static_assert(sizeof(State) <= STATE_BYTES, "small_k.py allocates as many");
-
-    u8 *const of_a, *const of_b;  // digits; those of B belong to this warpgroup
-    State& state;
-    const Matrix<F> of;
-    const int warp, lane, warpgroup;
-
-    __device__ SmallK(u8* memory, const Matrix<F>& of, int warpgroup)
-        : of_a(memory), of_b(memory + BYTES_A + warpgroup * BYTES_B),
-          state(*reinterpret_cast<State*>(memory + BYTES)), of(of), warp(int(threadIdx.x) / 32),
-          lane(int(threadIdx.x) % 32), warpgroup(warpgroup) {}
-
-    static __device__ typename Of::Bits bits(T value) {
-        return bits_of<F>(value);
+    // Words of sums of products of digits of the rows and of the columns, and sums of products of some magnitudes.
+    __device__ void multiply(i64 (&sums)[EIGHTS][4][WORDS], int (&totals)[EIGHTS][4]) const {
+        int products[D::COUNT * EIGHTS][4] = {};  // shared by all digits of A
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+#pragma unroll
+                for (int word = 0; word < WORDS; ++word) {
+                    constexpr int FIRST = F::KEPT / 32;
+                    const bool biased = word == FIRST || word == FIRST + 1;
+                    sums[j][e][word] = biased ? state.bias_a[row() + e / 2 * 8][biased ? word - FIRST : 0] : 0;
+                }
+        multiply_digit<0>(products, sums);
+        begin_multiplying();
+        const u64 a = lines_at(of_a + PIECES * PIECE_A), b = lines_at(of_b + PIECES * PIECE_B);
+#pragma unroll
+        for (int step = 0; step < STEPS_OF_MAGNITUDES; ++step) multiply_digits<false>(totals, a, b, step, step > 0);
+        commit_multiplying();
+        wait_for_multiplying<0>();
+        hold(totals);
     }
-    static __device__ u32 low_word(T value) { return sizeof(T) == 8 ? u32(u64(value)) : 0; }
-
-    // Digits and magnitudes of four numbers of a line with this key; zeros if its exponent is not moderate.
-    static __device__ void cut(const T (&values)[4], u32 key, bool moderate, u32 (&digits)[D::ALL]) {
-        const auto factor = Of::factor(Of::POWER - (key >> Of::FIELD));
-        typename Of::Whole wholes[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) wholes[i] = moderate ? Of::whole(bits(values[i]), factor) : 0;
-        D::cut(wholes, digits);
-    }
-    static __device__ int exponent(u32 key) { return key >> Of::FIELD ? int(key >> Of::FIELD) - Of::BIAS : 0; }
-    static __device__ int size_of(int size, u32 key, bool moderate) { return !moderate ? STRANGE : key ? size : ZERO; }
-
-    // A warp cuts row after row, TOGETHER at a time.
-    template <bool WHOLE> __device__ void cut_rows() {
-        constexpr int WARPS = THREADS / 32, TOGETHER = 4;
-        static_assert(ROWS % (TOGETHER * WARPS) == 0, "all warps have the same number of rows");
-#pragma unroll 1
-        for (int first = warp; first < ROWS; first += TOGETHER * WARPS) {
-            T values[TOGETHER][EACH];
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) load_row<WHOLE>(first + i * WARPS, values[i]);
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) cut_row(first + i * WARPS, values[i]);
-        }
-        publish();
-    }
-    template <bool WHOLE> __device__ void load_row(int row, T (&values)[EACH]) const {
-#pragma unroll
-        for (int m = 0; m < LOADS; ++m) {
-            const int k = AT_ONCE * (32 * m + lane);
-            const T* const from = of.a + row * of.inner + k;
-            if constexpr (WHOLE) {
-                const auto pack = *reinterpret_cast<const Pack<T, AT_ONCE>*>(from);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) values[m * AT_ONCE + i] = pack.items[i];
-            } else {
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i)
-                    values[m * AT_ONCE + i] = row < of.rows && k + i < of.inner ? from[i] : T(0);
-            }
-        }
-    }
-    __device__ void cut_row(int row, const T (&values)[EACH]) {
-        u32 key = 0, low = 0;
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) {
-            key = max(key, Of::key(bits(values[i])));
-            low |= low_word(values[i]);
-        }
-        key = __reduce_max_sync(~0u, key);
-        const bool moderate = Of::is_moderate(key, u32(__any_sync(~0u, low != 0)));
-        u32 digits[EACH / 4][D::ALL];
-        int sums[D::COUNT] = {}, size = 0;
-#pragma unroll
-        for (int i = 0; i < EACH / 4; ++i) {
-            const T four[4] = {values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]};
-            cut(four, key, moderate, digits[i]);
-            constexpr u32 ONES = 0x01010101;
-#pragma unroll
-            for (int d = 0; d < D::COUNT - 1; ++d) sums[d] = int(__dp4a(digits[i][d], ONES, u32(sums[d])));
-            sums[D::COUNT - 1] = __dp4a(int(digits[i][D::COUNT - 1]), int(ONES), sums[D::COUNT - 1]);
-            size = int(__dp4a(digits[i][D::COUNT], ONES, u32(size)));
-        }
-        const int begin = lane * EACH;
-        u8* const to = of_a + begin / WIDE * PIECE_A + swizzled(row, begin % WIDE / 16) + begin % 16;
-#pragma unroll
-        for (int d = 0; d < D::ALL; ++d) {
-            if (d == D::COUNT && begin >= WIDE) break;
-            u8* const of_digit = to + (d < D::COUNT ? d * ROWS * WIDE : PIECES * PIECE_A);
-            if constexpr (EACH == 8) *reinterpret_cast<uint2*>(of_digit) = make_uint2(digits[0][d], digits[1][d]);
-            else *reinterpret_cast<u32*>(of_digit) = digits[0][d];
-        }
-#pragma unroll
-        for (int d = 0; d < D::COUNT; ++d) sums[d] = int(__reduce_add_sync(~0u, u32(sums[d])));
-        size = int(__reduce_add_sync(~0u, u32(size)));
-        if (lane) return;
-#pragma unroll
-        for (int d = 0; d < D::COUNT; ++d) state.digits_a[row][d] = sums[d];
-        state.size_a[row] = size_of(size, key, moderate);
-        state.exponent_a[row] = exponent(key);
-        state.scale_a[row] = Sums::scale(exponent(key));
-    }
-
-    // A warp has some columns, a lane some numbers of one of them; neighbouring lanes have neighbouring columns.
-    __device__ int column_of_lane() const { return warp % 4 * OF_WARP + lane % OF_WARP; }
-    __device__ int first_of_lane() const { return lane / OF_WARP * SHARE; }
-
-    // In the order in which lanes hold the numbers of a row of A.
-    template <bool WHOLE> __device__ void load_columns(int column, Values& values) const {
-        const int own = column + column_of_lane(), start = AT_ONCE * (first_of_lane() / EACH);
-#pragma unroll
-        for (int m = 0; m < LOADS; ++m) {
-            int k = 32 * AT_ONCE * m + start;
-            const T* from = of.b + (k * of.columns + own);
-#pragma unroll
-            for (int i = 0; i < SHARE / LOADS; ++i, ++k, from += of.columns)
-                values[i / AT_ONCE * EACH + m * AT_ONCE + i % AT_ONCE] =
-                    WHOLE || (k < of.inner && own < of.columns) ? *from : T(0);
-        }
-    }
-    __device__ void cut_columns(int round, const Values& values) {
-        const int column = column_of_lane(), start = first_of_lane();
-        u32 key = 0, low = 0;
-#pragma unroll
-        for (int i = 0; i < SHARE; ++i) {
-            key = max(key, Of::key(bits(values[i])));
-            low |= low_word(values[i]);
-        }
-        for (int distance = OF_WARP; distance < 32; distance *= 2) {
-            key = max(key, __shfl_xor_sync(~0u, key, distance));
-            low |= __shfl_xor_sync(~0u, low, distance);
-        }
-        const bool moderate = Of::is_moderate(key, low);
-        int size = 0;
-#pragma unroll
-        for (int chunk = 0; chunk < SHARE / 16; ++chunk) {
-            u32 digits[4][D::ALL];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int at = 16 * chunk + 4 * i;
-                const T four[4] = {values[at], values[at + 1], values[at + 2], values[at + 3]};
-                cut(four, key, moderate, digits[i]);
-                size = int(__dp4a(digits[i][D::COUNT], 0x01010101u, u32(size)));
-                digits[i][D::COUNT - 1] ^= 0x80808080;
-            }
-            const int begin = start + 16 * chunk;
-            u8* const to = of_b + begin / WIDE * PIECE_B + swizzled(column, begin % WIDE / 16);
-#pragma unroll
-            for (int d = 0; d < D::ALL; ++d) {
-                if (d == D::COUNT && begin >= WIDE) break;
-                *reinterpret_cast<uint4*>(to + (d < D::COUNT ? d * COLUMNS * WIDE : PIECES * PIECE_B)) =
-                    make_uint4(digits[0][d], digits[1][d], digits[2][d], digits[3][d]);
-            }
-        }
-        publish();
-        for (int distance = OF_WARP; distance < 32; distance *= 2) size += __shfl_xor_sync(~0u, size, distance);
-        if (lane >= OF_WARP) return;
-        state.size_b[slot(round)][column] = size_of(size, key, moderate);
-        state.exponent_b[slot(round)][column] = exponent(key);
-        state.scale_b[slot(round)][column] = Sums::scale(exponent(key));
-    }
-
-    // Sums of products of all digits of the rows and of this warpgroup's columns, and of some magnitudes.
-    __device__ void multiply(int (&sums)[PLACES * EIGHTS][4], int (&totals)[EIGHTS][4]) const {
-        int products[AT_A_TIME * EIGHTS][4] = {};  // shared by all digits: an array for each would take more registers
-        multiply_digit<0, 0>(products, sums, totals);
-    }
-    // Multiplies a digit of A with AT_A_TIME digits of B: sums at as many places.
-    template <int DIGIT, int FROM>
-    __device__ void multiply_digit(int (&products)[AT_A_TIME * EIGHTS][4], int (&sums)[PLACES * EIGHTS][4],
-                                   int (&totals)[EIGHTS][4]) const {
-        constexpr int DONE = FROM + AT_A_TIME - D::COUNT;  // digits of the previous call, if fewer are left
-        constexpr int FIRST = DONE > 0 ? FROM - DONE : FROM;
+    // Multiplies a digit of A with all digits of B: sums at as many places.
+    template <int DIGIT>
+    __device__ void multiply_digit(int (&products)[D::COUNT * EIGHTS][4], i64 (&sums)[EIGHTS][4][WORDS]) const {
         begin_multiplying();
 #pragma unroll
         for (int step = 0; step < INNER / 32; ++step) {
             const int piece = step / (WIDE / 32);
             const u8 *const a = of_a + piece * PIECE_A + DIGIT * ROWS * WIDE, *const b = of_b + piece * PIECE_B;
-            multiply_digits<DIGIT == D::COUNT - 1>(products, lines_at(a), lines_at(b + FIRST * COLUMNS * WIDE),
-                                                  step % (WIDE / 32), step > 0);
-            if (DIGIT == 0 && FROM == 0 && step < STEPS_OF_MAGNITUDES)
-                multiply_digits<false>(totals, lines_at(of_a + PIECES * PIECE_A), lines_at(of_b + PIECES * PIECE_B), step,
-                                       step > 0);
+            multiply_digits<DIGIT == D::COUNT - 1>(products, lines_at(a), lines_at(b), step % (WIDE / 32), step > 0);
         }
         commit_multiplying();
         wait_for_multiplying<0>();
         hold(products);
-        if (DIGIT == 0 && FROM == 0) hold(totals);
+        using Whole = typename SignedIf<DIGIT == D::COUNT - 1>::Type;
 #pragma unroll
-        for (int digit = FROM; digit < FIRST + AT_A_TIME; ++digit)
+        for (int digit = 0; digit < D::COUNT; digit += 2)
 #pragma unroll
             for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    int& sum = sums[(DIGIT + digit) * EIGHTS + j][e];
-                    const int more = products[(digit - FIRST) * EIGHTS + j][e];
-                    // The last digit of B starts a new place; subtract the contribution of its bias.
-                    if (digit == D::COUNT - 1) sum = more - 128 * state.digits_a[row() + e / 2 * 8][DIGIT];
-                    else sum = DIGIT == 0 ? more : sum + more;
+                    const int place = DIGIT + digit, word = word_of(place);
+                    Whole sum = Whole(products[digit * EIGHTS + j][e]);
+                    if (digit + 1 < D::COUNT) sum += 256 * Whole(products[(digit + 1 < D::COUNT ? digit + 1 : 0) * EIGHTS + j][e]);
+                    sums[j][e][word] += i64(sum) * (i64(1) << 8 * (place - 4 * word));
                 }
-        hold(sums);
-        if constexpr (DONE < 0) multiply_digit<DIGIT, FROM + AT_A_TIME>(products, sums, totals);
-        else if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1, 0>(products, sums, totals);
+        if constexpr (DIGIT + 1 < D::COUNT) multiply_digit<DIGIT + 1>(products, sums);
     }
-    __device__ int slot(int round) const { return 2 * warpgroup + round % 2; }
+    // By a consumer, once the stage is full; returns whether all elements are certain.
+    template <bool WHOLE> __device__ bool drain(int column) {
+        i64 sums[EIGHTS][4][WORDS];
+        int totals[EIGHTS][4];
+        wait_for_stage(state.full + stage, parity);
+        multiply(sums, totals);
+        arrive(state.empty + stage);
+        return finish<WHOLE>(column, sums, totals);
+    }
     // Row of a lane's first sum, and its column within eight.
     __device__ int row() const { return warp % 4 * 16 + lane / 4; }
     __device__ int column() const { return lane % 4 * 2; }
 
     // Rounds the elements of a group, whose first column this is; returns whether all are certain.
     template <bool WHOLE>
-    __device__ bool finish(int round, int first, const int (&sums)[PLACES * EIGHTS][4], const int (&totals)[EIGHTS][4]) const {
+    __device__ bool finish(int first, const i64 (&sums)[EIGHTS][4][WORDS], const int (&totals)[EIGHTS][4]) const {
         int least = 1 << 30;
+        u32 open = 0;
         const auto& known = state;
-        const int own = slot(round);
+        const int own = slot();
 #pragma unroll
         for (int j = 0; j < EIGHTS; ++j)
 #pragma unroll
@@ -265,10 +96,10 @@ template <typename F, int PIECES> struct SmallK {
                 for (int n = 0; n < 2; ++n) {
                     const int column = 8 * j + this->column() + n;
                     Sums sum;
-                    sum_up<0>(sum, sums, j, 2 * k + n);
+                    sum.gather(sums[j][2 * k + n]);
                     bool sure = true;
                     results[n] = sum.round(known.scale_a[row], known.scale_b[own][column], sure);
-                    if (!sure) results[n] = sum.exactly(known.exponent_a[row] + known.exponent_b[own][column]);
+                    open |= u32(!sure) << (4 * j + 2 * k + n);
                     const int sizes = known.size_a[row] + known.size_b[own][column];
                     const int total = sizes < 0 ? 1 << 20 : totals[j][2 * k + n];  // a sum of zeros
                     const int share = Nearness<F>::share(total, max(sizes, 0), of.inner);
@@ -276,13 +107,25 @@ template <typename F, int PIECES> struct SmallK {
                 }
                 store<WHOLE>(row, first + 8 * j + column(), results[0], results[1]);
             }
+        if (open) finish_open<WHOLE>(first, sums, open);
         return Nearness<F>::enough(least, of.inner);
     }
-    template <int PART>
-    static __device__ void sum_up(Sums& sum, const int (&sums)[PLACES * EIGHTS][4], int j, int e) {
-        const auto at = [&](int place) { return place < PLACES ? sums[(place < PLACES ? place : 0) * EIGHTS + j][e] : 0; };
-        sum.template add<PART>(at(4 * PART), at(4 * PART + 1), at(4 * PART + 2), at(4 * PART + 3));
-        if constexpr (PART + 1 < D::PARTS) sum_up<PART + 1>(sum, sums, j, e);
+    // Rounds elements that were not sure, from all bits of their sums.
+    template <bool WHOLE>
+    __device__ void finish_open(int first, const i64 (&sums)[EIGHTS][4][WORDS], u32 open) const {
+        const int own = slot();
+#pragma unroll
+        for (int j = 0; j < EIGHTS; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int row = this->row() + e / 2 * 8, column = 8 * j + this->column() + e % 2;
+                if (!(open >> (4 * j + e) & 1)) continue;
+                Sums sum;
+                sum.gather(sums[j][e]);
+                const T result = sum.exactly(state.exponent_a[row] + state.exponent_b[own][column]);
+                if (WHOLE || (row < of.rows && first + column < of.columns))
+                    of.result[i64(row) * of.columns + first + column] = result;
+            }
     }
     template <bool WHOLE> __device__ void store(int row, int column, T left, T right) const {
         T* const to = of.result + i64(row) * of.columns + column;

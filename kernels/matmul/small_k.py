@@ -15,11 +15,12 @@ from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.small import C_TYPES, SmallProduct
 
 SOURCE = Path(__file__).with_suffix(".cu")
-HEADER = SOURCE.with_suffix(".cuh")
+LINES = SOURCE.with_name("small_k_lines.cuh")
 
 MOST_COLUMNS = 2**22
-ROWS, COLUMNS, GROUP, STATE_BYTES = (constant(HEADER, name) for name in ("ROWS", "COLUMNS", "GROUP", "STATE_BYTES"))
-WARPGROUPS = constant(HEADER, "WARPGROUPS_OF_INT"), constant(HEADER, "WARPGROUPS_OF_I64")  # by size of the integers
+ROWS, COLUMNS, GROUP, CONSUMERS, PRODUCERS, STAGES, STATE_BYTES = (
+    constant(LINES, name) for name in ("ROWS", "COLUMNS", "GROUP", "CONSUMERS", "PRODUCERS", "STAGES", "STATE_BYTES")
+)
 
 
 def suits(result: np.dtype[Any], inner: int, a: Any, b: Any) -> bool:
@@ -47,17 +48,16 @@ class SmallKProduct(SmallProduct):
     def _launch(self, a: Any, b: Any, lists: tuple[Any, ...], matrices: int) -> None:
         (rows, inner), columns = a.shape[-2:], b.shape[-1]
         digits, pieces = (FORMATS[self.result.name].kept + 8) // 8, ceil_div(inner, WIDE)
-        warpgroups = WARPGROUPS[digits > 4]
         whole = not (rows % ROWS or columns % COLUMNS or inner % WIDE or any(x.data.ptr % 16 for x in (a, b)))
         down, groups = ceil_div(rows, ROWS) * matrices, ceil_div(columns, COLUMNS)
         # All groups of columns per block, so that rows are cut into digits once; fewer if multiprocessors would idle.
-        of_block = min(groups, max(warpgroups, ceil_div(down * groups, device.limits().multiprocessors)))
+        of_block = min(groups, max(CONSUMERS, ceil_div(down * groups, device.limits().multiprocessors)))
         kernel = f"multiply_small_k<{C_TYPES[self.result.name]}, {pieces}, {str(whole).lower()}>"
         nvrtc.load(SOURCE, kernel)(
             (down * ceil_div(groups, of_block),),
-            (warpgroups * GROUP,),
+            ((CONSUMERS + PRODUCERS) * GROUP,),
             (a, b, *lists, *map(np.int32, (rows, inner, columns, of_block)), self.product, self.counter),
-            shared_mem=(digits * pieces + 1) * (ROWS + warpgroups * COLUMNS) * WIDE + STATE_BYTES,
+            shared_mem=(digits * pieces + 1) * (ROWS + STAGES * COLUMNS) * WIDE + STATE_BYTES,
         )
 
     @property

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from kernels.common import device
 from kernels.matmul.formats import FORMATS, multiplied
 from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
@@ -187,6 +190,19 @@ class Certain(SmallKProduct):
         raise AssertionError("expected elements that are certain")
 
 
+def _one_block(dtype: str, cp: Any) -> None:
+    """All groups of columns by one block, which uses its stages again."""
+    one = replace(device.limits(), multiprocessors=1)
+    with patch.object(device, "limits", lambda: one):
+        check(cp, *factors("ordinary", dtype, 5, 66, 150), Certain)
+
+
+def _largest_digits(cp: Any) -> None:
+    """Sums of 256 products of digits that are all as large as they can be."""
+    most = np.nextafter(2, 1)
+    check(cp, np.full((3, 256), most), np.full((256, 4), [most, -most, 1, -1]), Certain)
+
+
 def small_k_cases() -> Iterator[Case]:
     """Whole blocks and ragged ones, one and two pieces of a sum; lists of matrices; every path of an element."""
     hows: dict[str, type[SmallKProduct]] = {"ordinary": Certain}
@@ -210,5 +226,8 @@ def small_k_cases() -> Iterator[Case]:
     yield Case("matmul/small_k", "multiply_small_k", "infinities among large numbers", among)
     yield Case("matmul/small_k", "multiply_small_k", "extreme rows", partial(_extreme_rows, SmallKProduct))
     yield Case("matmul/small_k", "multiply_small_k", "a uncertain row", partial(_uncertain_row, SmallKProduct, 200))
+    for dtype in ("float32", "float64"):
+        yield Case("matmul/small_k", "multiply_small_k", f"one block, {dtype}", partial(_one_block, dtype))
+    yield Case("matmul/small_k", "multiply_small_k", "the largest digits", _largest_digits)
     yield Case("matmul/small_k", "multiply_small_k", "one uncertain element",
                partial(_uncertain_element, SmallKProduct, 200))  # fmt: skip

@@ -54,7 +54,8 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/residues.cuh", "residue", "host_other_fma(__uint_as_float(sum), table."):
         "tried with all sums: the residue is another one, or the same, of eight bits",
     ("matmul/small.cu", "multiply_small", "own >= rows"): "a warp without rows only multiplies zeros",
-    ("matmul/small_k.cu", "multiply_small_k", "round + 1"): "there are two slots: it is the same one",
+    ("matmul/small_k.cu", "multiply_small_k", "group % CONSUMERS != warpgroup"):
+        "the warpgroups take turns in another order",
     ("quantile/gpu.cu", "cell", "half the width: cell += firsts[cell + half] <= key ? half : 0"):
         "there are fewer than 2^16 cells",
     ("quantile/gpu.cu", "operator()", "half the width: reached += ends[reached + step - 1] <= key ? step : 0"):
@@ -204,9 +205,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/gpu.cu", "dot_products", "uncertain.count >= MANY"): "both ways give the same bits",
     ("matmul/multiply_wgmma.cuh", "multiply_tiles", "threadIdx.x % 32 == 0"): "every lane has the same to say",
     ("matmul/small.cu", "multiply_small", "mn + Places<F>::column(j, n) <= columns)"): "more is examined",
-    ("matmul/small_k.cu", "multiply_small_k", "S::AHEAD && round <= rounds"):
-        "columns are loaded once more, for nothing",
-    ("matmul/small_k.cu", "multiply_small_k", "round < rounds"): "columns are loaded once more, for nothing",
     ("matmul/small_k.cu", "multiply_small_k", "threadIdx.x % 32 == 0"): "every lane has the same to say",
     ("matmul/small_k.cuh", "finish", "E || (row < of.rows && first - column < of.columns)"): "more is uncertain",
     ("matmul/small_k.cuh", "finish", "WHOLE || (row < of.rows && first + column < of.columns)"): "more is uncertain",
@@ -265,8 +263,10 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/multiply_wgmma.cuh", "add_up", "nt == STRETCH && columns % 4 != 0"):
         "a host may store four words at any address",
     ("matmul/small_k.cu", "multiply_small_k", "__syncthreads()"): "what tensor cores read is not watched on a host",
+    ("matmul/small_k.cu", "multiply_small_k", "without work.begin()"): "a host has no such barriers",
     ("matmul/small_k.cu", "multiply_small_k", "without __syncthreads()"):
         "what tensor cores read is not watched on a host",
+    ("matmul/small_k_lines.cuh", "begin", "threadIdx.x == 0"): "a host has no such barriers",
     ("quantile/bracket.cu", "rank_among", "half the width: before += inside"): "takes 2^32 samples that are gathered",
     ("quantile/bracket.cu", "quantile_pick", "step >= steps"): "a later step finds no samples with the upper bits",
     ("quantile/bracket.cu", "quantile_bracket", "half the width: counts[2 * RANGES + 1] += PER_PACK"):

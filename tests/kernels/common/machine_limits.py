@@ -46,7 +46,7 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         elsewhere = (c_type, parts) == ("float16", "7") and architecture != "sm_90a"
         return 256, 2 if two or elsewhere else 3
     if stem == "matmul/small_k":
-        return 256 if "64" in instance else 512, 1
+        return 512, 1
     if stem == "matmul/small":
         warps = int(rest.split(", ")[1])
         return (128, 1) if warps == 1 else (32 * warps, 1)
