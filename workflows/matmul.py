@@ -200,7 +200,7 @@ def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options
         return LibraryProduct(result, whole)
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return product_on_cpu((dtypes[0], dtypes[1]), result)
+        return product_on_cpu((dtypes[0], dtypes[1]), result, whole)
     from kernels.matmul.gpu import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from kernels.common.tiles import tiles
+
 NO_HALF_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+HEIGHT = 512  # rows of a call of BLAS: it packs B for each of them, which takes 5 % longer with half of this
 
 
 class LibraryProduct:
@@ -40,7 +46,7 @@ class LibraryProduct:
             self._total = _half_product(a.astype(self.result, copy=False), b.astype(self.result, copy=False))
             return
         dtype = np.dtype(np.float32) if half else self.result
-        product = a.astype(dtype, copy=False) @ b.astype(dtype, copy=False)
+        product = _multiplied(a.astype(dtype, copy=False), b.astype(dtype, copy=False))
         if self._total is None:
             self._total = product
         else:
@@ -53,6 +59,24 @@ class LibraryProduct:
     def needs_recompute(self) -> bool:
         """Never: it is final."""
         return False
+
+
+def _multiplied(a: Any, b: Any) -> Any:
+    """The product; of two matrices on a CPU by all cores, also if each call of BLAS may use some of them only."""
+    calls = _calls() if isinstance(a, np.ndarray) and a.ndim == b.ndim == 2 else None
+    if calls is None:
+        return a @ b
+    product = np.empty((len(a), b.shape[1]), a.dtype)
+    list(calls.map(lambda rows: np.matmul(a[rows], b, out=product[rows]), tiles(len(a), HEIGHT)))
+    return product
+
+
+@cache
+def _calls() -> ThreadPoolExecutor | None:
+    """Threads for as many calls of BLAS as keep all cores busy, whatever computes in this process; None for one."""
+    cores, threads = len(os.sched_getaffinity(0)), os.environ.get("OPENBLAS_NUM_THREADS", "")
+    number = cores // int(threads) if threads.isdecimal() and int(threads) else 1
+    return ThreadPoolExecutor(number, "blas") if number > 1 else None
 
 
 def _half_product(a: Any, b: Any) -> Any:

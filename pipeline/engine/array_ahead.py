@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.tiles import limited, on_tiles
@@ -61,23 +62,29 @@ class _Check:
         return self._read_region(self._plan.inputs[number], bounds, aligned_empty, self.opened)
 
 
-def read_on_all_cores(output: OutputFile, region: Bounds, opened: Opened) -> NDArray[Any]:
-    """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too."""
-    block = aligned_empty(sizes(region), output.spec.dtype)
+def read_on_all_cores(
+    read: Callable[[Bounds, Callable[..., NDArray[Any]], Opened], object], dtype: np.dtype[Any], region: Bounds,
+    opened: Opened,
+) -> NDArray[Any]:  # fmt: skip
+    """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too.
+
+    `read` gets a part of it, what gives its memory, which it has to fill, and `opened`.
+    """
+    block = aligned_empty(sizes(region), dtype)
     axis = next((axis for axis, length in enumerate(block.shape) if length > 1), 0)
     rows = max(1, READ_BYTES * block.shape[axis] // max(1, block.nbytes)) if block.ndim else 1
 
-    def read(part: tuple[Bounds, Any]) -> None:
+    def read_part(part: tuple[Bounds, Any]) -> None:
         bounds, inside = part
-        output.read(bounds, lambda *_: block[inside], opened)
+        read(bounds, lambda *_: block[inside], opened)
 
-    on_tiles(read, along(region, axis, rows) if block.ndim else [(region, (...,))])
+    on_tiles(read_part, along(region, axis, rows) if block.ndim else [(region, (...,))])
     return block
 
 
 def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Opened) -> Checked:
     """Check a region of the output, of which nothing is prepared."""
-    elements = read_on_all_cores(output, region, opened)
+    elements = read_on_all_cores(output.read, output.spec.dtype, region, opened)
     return _Check(plan, region, Shared(), opened).verdict(elements)
 
 
@@ -165,7 +172,7 @@ class ChecksAhead(PreparedChecks):
             if self._mapped:
                 elements = self._read(output.readable(), region, aligned_empty, opened)
             else:
-                elements = read_on_all_cores(output, region, opened)
+                elements = read_on_all_cores(output.read, output.spec.dtype, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
             if check and (prepared := check.result()):
                 # What is left of it after that, the caller's own time has.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline.cluster.worker import device_name, unit_name, worker_address
 from pipeline.engine.array_ahead import PreparedChecks, read_on_all_cores
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
-from pipeline.storage.array_file import ArrayFile, read_region
+from pipeline.storage.array_file import ArrayFile, is_plain, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, aligned_empty, scratch
 from pipeline.timeline import Timeline
@@ -60,11 +61,13 @@ def compute_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str) -> 
 
 
 def _compute_on_cpu(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
-    with _memory(plan) as allocate:
+    with _memory(plan) as allocate, kept_open() as opened:
 
         def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
             with timeline.measure("read", nbytes_of(array.spec, bounds)):
-                return read_region(array, bounds, allocate)
+                if plan.workflow.streams and is_plain(array):
+                    return read_on_all_cores(partial(read_region, array), array.spec.dtype, bounds, opened)
+                return read_region(array, bounds, allocate, opened)
 
         block = compute_region(plan, region, read, timeline)
         with timeline.measure("write", block.elements.nbytes):
@@ -130,7 +133,7 @@ def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, op
             return read_region(plan.inputs[number], bounds, allocate, opened)
 
         if plan.workflow.pieces is None:
-            elements = read_on_all_cores(plan.output, piece, opened)
+            elements = read_on_all_cores(plan.output.read, plan.output.spec.dtype, piece, opened)
         else:
             elements = plan.output.read(piece, allocate, opened)
         return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)
