@@ -77,8 +77,13 @@ def expect_processes(words: list[str]) -> None:
 
 
 def expect_one_process(words: list[str], nbytes: int) -> None:
-    """Start the context of the only GPU, and what checks products beside it, if there are so many to check."""
+    """Start the context of the only GPU, and what checks products beside it, or computes them on a CPU, if there are
+    so many."""
     if option(words, "--device") == "cpu" or not os.path.exists(NVIDIA_DRIVER):
+        if words[0] == "matmul" and nbytes >= CHECKED_APART:
+            from pipeline.cluster.check_process import COMPUTES, start_early
+
+            start_early(COMPUTES)
         return
     if has_one_gpu() and computes_on_gpu(words[0]):
         from pipeline.cluster.cuda_preload import make_context

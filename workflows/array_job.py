@@ -105,6 +105,8 @@ class ArrayJob(Generic[Options]):
     streams
         Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
         blocks may be on a device); needs then gives the blocks that are held at a time.
+    fills
+        Whether compute takes `out`, too: None, or where the elements of the region are to be put, on a CPU.
     shares
         (region, specs, options) -> for each input, whether other regions need the same parts of it: those stay on a
         GPU, if there is room.
@@ -158,7 +160,7 @@ class ArrayJob(Generic[Options]):
     outline: Callable[[Sequence[Spec], Options], Spec]
     regions: Callable[[Sequence[Spec], Spec, Options, int], Iterator[Bounds]]
     needs: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]]
-    compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
+    compute: Callable[..., Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
     prepare: Prepare[Options] | None = None
     pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
@@ -166,6 +168,7 @@ class ArrayJob(Generic[Options]):
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False
+    fills: bool = False
     shares: Callable[[Bounds, Sequence[Spec], Options], tuple[bool, ...]] | None = None
     verbatim: bool = False
     operations: Callable[[Sequence[Spec], Options], float] | None = None

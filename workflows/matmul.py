@@ -160,7 +160,9 @@ def slabs(factors: Matrices, region: Bounds, most: int = SLAB) -> list[tuple[int
     return [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
 
 
-def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
+def compute(
+    read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions, out: Any = None
+) -> Counted:  # fmt: skip
     """Multiply, slab by slab. Scales come from whole rows and columns, so several slabs are read twice, and again
     if elements are computed term by term."""
     factors = matrices(specs)
@@ -178,7 +180,7 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
 
     with np.errstate(all="ignore"):  # infinities and NaN are ordinary inputs
         first = slab(parts[0])
-        product = _product(first, len(parts) == 1, specs, options)
+        product = _product(first, len(parts) == 1, specs, options, out)
         product.measure(*first)
         del first  # device memory holds one slab at a time
         for part in parts[1:] if product.scaled else ():
@@ -189,18 +191,22 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
         while product.needs_recompute():
             for part in parts:
                 product.recompute(*slab(part))
+        if out is not None and result is not out:
+            out[...] = result.reshape(out.shape)
         counts = {TERM_BY_TERM: product.uncertain} if product.scaled else {}
         return Counted(result.reshape(sizes(region)), counts)
 
 
-def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options: MatmulOptions) -> Any:
+def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options: MatmulOptions, out: Any) -> Any:
     """The product for the device that holds the first slab, which may be the whole of both factors."""
+    if out is not None and out.shape != (*first[0].shape[:-1], first[1].shape[-1]):  # of vectors, or of stacks
+        out = None
     result, inner = outline(specs, options).dtype, matrices(specs).inner
     if options.arithmetic == "float" and result.kind == "f":
-        return LibraryProduct(result, whole)
+        return LibraryProduct(result, whole, out)
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return product_on_cpu((dtypes[0], dtypes[1]), result, whole)
+        return product_on_cpu((dtypes[0], dtypes[1]), result, whole, out)
     from kernels.matmul.gpu import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)
@@ -250,6 +256,7 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     files="FILES are the two factors, .npy: matrices, or stacks of them; axes before the last two are broadcast.",
     whole=True,
     streams=True,
+    fills=True,
     shares=shares,
     operations=lambda specs, options: 2.0 * math.prod(matrices(specs).shape) * specs[0].shape[-1],
     reads=lambda region, specs, options: matrices(specs).needs(region, (0, matrices(specs).inner)),

@@ -52,13 +52,16 @@ class NarrowCpuProduct(Scales):
         Dtype of the factors and of the product.
     whole
         Whether one part is all of it: sums of tiles are then rounded while they are in the caches, and take no memory.
+    out
+        Where the product of two matrices may be put.
     """
 
     scaled = True
 
-    def __init__(self, result: np.dtype[Any], whole: bool = False) -> None:
+    def __init__(self, result: np.dtype[Any], whole: bool = False, out: Array | None = None) -> None:
         super().__init__()
-        self.result, self.format, self._whole = result, FORMATS[result.name], whole
+        self.result, self.format = result, FORMATS[result.name]
+        self._whole, self._out = whole, out
         self._factors: tuple[Array, Array] | None = None  # of which `finish` makes the sums
         self.squares: list[Array] = []  # sums of squares of rows and columns
         self.sums: Array = np.zeros(0)  # of products, in float64
@@ -143,7 +146,8 @@ class NarrowCpuProduct(Scales):
         """The product; `recompute` changes its deferred elements in place."""
         deferred = ~(self.least >= self.format.enough(self.inner)) | self.nonfinite[0]
         if self._factors:
-            self.product, between = np.empty(self.shape, self.result), np.empty(self.shape, np.bool_)
+            self.product = np.empty(self.shape, self.result) if self._out is None else self._out
+            between = np.empty(self.shape, np.bool_)
             self._round_tiles(self.product, between)
             self._factors = None
         else:
@@ -304,10 +308,12 @@ class _Deferred:
         return uncertain
 
 
-def product_on_cpu(dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], whole: bool = False) -> Any:
-    """The faster of the two products on the CPU for these dtypes; `whole`: one part is all of it."""
+def product_on_cpu(
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], whole: bool = False, out: Array | None = None
+) -> Any:
+    """The faster of the two products on the CPU for these dtypes; `whole`, `out`: as of `NarrowCpuProduct`."""
     narrow = result.kind == "f" and result.itemsize < 8
-    return NarrowCpuProduct(result, whole) if narrow else CpuProduct(dtypes, result)
+    return NarrowCpuProduct(result, whole, out) if narrow else CpuProduct(dtypes, result)
 
 
 def functions() -> ctypes.CDLL | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks
+from pipeline.engine.array_begun import begin
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan
@@ -140,12 +141,18 @@ def run_array(
         return cut_regions(plan, region_bytes, most, done.elements)
 
     def prepare(device: str) -> None:
-        """Begin what the checks need the inputs for, while the worker of this process starts."""
-        if workflow.prepare and checked_together(plan, settings):
+        """Begin what needs the inputs only, while the worker of this process starts: beside a GPU the checks, on a CPU
+        the product itself, because checks make so many short calls that imports would wait for them."""
+        together = workflow.prepare and checked_together(plan, settings)
+        if together:
             ahead.append(files.enter_context(closing(_prepared_checks(plan, device))))
-            if done.elements is None:  # else an earlier run may have finished some
-                _, regions = cut(device, within_limits(1, device, settings))
-                ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
+        if done.elements is not None or not (together or workflow.streams) or settings.memory_limit is not None:
+            return  # an earlier run may have finished some; limits may cut regions for workers in another way
+        _, regions = cut(device, within_limits(1, device, settings))
+        if device == "gpu" and together:
+            ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
+        elif device == "cpu" and workflow.streams and regions:
+            files.enter_context(begin(plan, regions[0], ready))
 
     ahead: list[PreparedChecks] = []
     with (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Semaphore, Thread
 from time import perf_counter
 from typing import Any
@@ -82,10 +82,17 @@ def read_on_all_cores(
     return block
 
 
+@contextmanager
+def whole_region(output: OutputFile, region: Bounds, opened: Opened) -> Iterator[NDArray[Any]]:
+    """The elements of a large region: those in the file, where it is mapped to be written, else a copy."""
+    with output.view(region) as elements:
+        yield read_on_all_cores(output.read, output.spec.dtype, region, opened) if elements is None else elements
+
+
 def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Opened) -> Checked:
     """Check a region of the output, of which nothing is prepared."""
-    elements = read_on_all_cores(output.read, output.spec.dtype, region, opened)
-    return _Check(plan, region, Shared(), opened).verdict(elements)
+    with whole_region(output, region, opened) as elements:
+        return _Check(plan, region, Shared(), opened).verdict(elements)
 
 
 class PreparedChecks(ABC):
@@ -169,10 +176,6 @@ class ChecksAhead(PreparedChecks):
             check = None
         asked = perf_counter()
         try:
-            if self._mapped:
-                elements = self._read(output.readable(), region, aligned_empty, opened)
-            else:
-                elements = read_on_all_cores(output.read, output.spec.dtype, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
             if check and (prepared := check.result()):
                 # What is left of it after that, the caller's own time has.
@@ -180,7 +183,10 @@ class ChecksAhead(PreparedChecks):
                 prepared.opened = opened
             else:
                 prepared = _Check(self._plan, region, self._shared, opened, self._read)
-            return prepared.verdict(elements)
+            if self._mapped:
+                return prepared.verdict(self._read(output.readable(), region, aligned_empty, opened))
+            with whole_region(output, region, opened) as elements:
+                return prepared.verdict(elements)
         finally:
             if self._checks.pop(region, None) and check:
                 self._free.release()

@@ -62,9 +62,9 @@ def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ..
 
 
 def compute_region(
-    plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline
+    plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline, out: Any = None
 ) -> Counted:
-    """Compute the elements of a region from blocks that `read` loads to the CPU or the device."""
+    """Compute the elements of a region, if given to `out`, from blocks that `read` loads to the CPU or the device."""
     began, before = perf_counter(), _reading(timeline)
 
     def read_input(number: int, bounds: Bounds) -> Any:
@@ -73,7 +73,8 @@ def compute_region(
     streams = plan.workflow.streams
     blocks = read_input if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
     with stage_range("kernel"):
-        elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
+        place = {} if out is None else {"out": out}
+        elements = plan.workflow.compute(blocks, region, plan.native(), plan.options, **place)
     waited = _reading(timeline) - before
     timeline.add("kernel", began + waited, perf_counter() - began - waited, nbytes_of(plan.output.spec, region))
     return elements if isinstance(elements, Counted) else Counted(elements, {})
