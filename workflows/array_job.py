@@ -104,9 +104,8 @@ class ArrayJob(Generic[Options]):
         Whether the check covers whole regions even in a sample, because it costs little.
     streams
         Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
-        blocks may be on a device); needs then gives the blocks that are held at a time.
-    fills
-        Whether compute takes `out`, too: None, or where the elements of the region are to be put, on a CPU.
+        blocks may be on a device); needs then gives the blocks that are held at a time. If that has an attribute
+        `out`, an array of the region's shape, compute may put the elements there, and return it.
     shares
         (region, specs, options) -> for each input, whether other regions need the same parts of it: those stay on a
         GPU, if there is room.
@@ -160,7 +159,7 @@ class ArrayJob(Generic[Options]):
     outline: Callable[[Sequence[Spec], Options], Spec]
     regions: Callable[[Sequence[Spec], Spec, Options, int], Iterator[Bounds]]
     needs: Callable[[Bounds, Sequence[Spec], Options], tuple[Bounds, ...]]
-    compute: Callable[..., Any]
+    compute: Callable[[Any, Bounds, Sequence[Spec], Options], Any]
     check: Callable[[Read, NDArray[Any], Bounds, Sequence[Spec], Options, np.random.Generator], Checked]
     prepare: Prepare[Options] | None = None
     pieces: Callable[[Spec, Options, int], Iterator[Bounds]] | None = None
@@ -168,7 +167,6 @@ class ArrayJob(Generic[Options]):
     files: str = "Each of the FILES is an array: .npy, or raw samples in one dimension."
     whole: bool = False
     streams: bool = False
-    fills: bool = False
     shares: Callable[[Bounds, Sequence[Spec], Options], tuple[bool, ...]] | None = None
     verbatim: bool = False
     operations: Callable[[Sequence[Spec], Options], float] | None = None

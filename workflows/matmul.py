@@ -160,12 +160,10 @@ def slabs(factors: Matrices, region: Bounds, most: int = SLAB) -> list[tuple[int
     return [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
 
 
-def compute(
-    read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions, out: Any = None
-) -> Counted:  # fmt: skip
+def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
     """Multiply, slab by slab. Scales come from whole rows and columns, so several slabs are read twice, and again
     if elements are computed term by term."""
-    factors = matrices(specs)
+    factors, out = matrices(specs), getattr(read, "out", None)
     parts = slabs(factors, region)
     kept: list[tuple[Any, Any]] = []  # the only slab
 
@@ -191,10 +189,8 @@ def compute(
         while product.needs_recompute():
             for part in parts:
                 product.recompute(*slab(part))
-        if out is not None and result is not out:
-            out[...] = result.reshape(out.shape)
         counts = {TERM_BY_TERM: product.uncertain} if product.scaled else {}
-        return Counted(result.reshape(sizes(region)), counts)
+        return Counted(result if result is out else result.reshape(sizes(region)), counts)
 
 
 def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options: MatmulOptions, out: Any) -> Any:
@@ -256,7 +252,6 @@ MATMUL: ArrayJob[MatmulOptions] = ArrayJob(
     files="FILES are the two factors, .npy: matrices, or stacks of them; axes before the last two are broadcast.",
     whole=True,
     streams=True,
-    fills=True,
     shares=shares,
     operations=lambda specs, options: 2.0 * math.prod(matrices(specs).shape) * specs[0].shape[-1],
     reads=lambda region, specs, options: matrices(specs).needs(region, (0, matrices(specs).inner)),

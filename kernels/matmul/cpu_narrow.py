@@ -22,13 +22,10 @@ from kernels.common import cxx
 from kernels.common.tiles import on_tiles
 from kernels.common.tiles import tiles as tiles_of
 from kernels.matmul.cpu import ROWS, CpuProduct, Scales, tiles
+from kernels.matmul.cpu_deferred import Deferred, Dots, address_of, lines_of
 from kernels.matmul.formats import BITS, FORMATS
-from kernels.matmul.rounding import to_float
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-
-# As in cpu_narrow.cpp.
-COLUMNS, PADDING = 16, 8
 
 SUMMED = 256  # products that are added up at a time: fewer defer fewer elements, but take longer
 CACHE_LINE = 64
@@ -67,7 +64,7 @@ class NarrowCpuProduct(Scales):
         self.sums: Array = np.zeros(0)  # of products, in float64
         self.least: Array = np.zeros(0)  # in each row, the least sum of products of top bits
         self.inner = self.parts = self.seen = 0  # products in a sum; partial sums; products seen by `recompute`
-        self.deferred: list[_Deferred | _Dots] = []
+        self.deferred: list[Deferred | Dots] = []
         self.uncertain = 0
 
     def measure(self, a: Array, b: Array) -> None:
@@ -84,13 +81,13 @@ class NarrowCpuProduct(Scales):
             self.squares = [np.zeros(exponents.shape) for exponents in self.exponents]
             self.least = self._least(a, b, grids)
             if library and self._whole:
-                self._factors = _lines(a), _lines(b)
+                self._factors = lines_of(a), lines_of(b)
             else:
                 self.sums = np.empty(self.shape)
         if library is None:
             self._add(a, b, grids)
         elif not self._factors:
-            self._sum(library, (_lines(a), _lines(b)), grids, self.squares, self.sums, not self.parts)
+            self._sum(library, (lines_of(a), lines_of(b)), grids, self.squares, self.sums, not self.parts)
         self.inner += a.shape[-1]
         self.parts += max(1, -(-a.shape[-1] // SUMMED))
 
@@ -118,7 +115,7 @@ class NarrowCpuProduct(Scales):
         memory = np.empty(library.memory_numbers(SUMMED) + CACHE_LINE // 8)
         line = memory.ctypes.data + -memory.ctypes.data % CACHE_LINE
         of_a, of_b = ((grid.ctypes.data, square.ctypes.data) for grid, square in zip(grids, squares, strict=True))
-        library.add_products(*_address(a), *of_a, *_address(b), *of_b, *a.shape, b.shape[1], SUMMED, begin,
+        library.add_products(*address_of(a), *of_a, *address_of(b), *of_b, *a.shape, b.shape[1], SUMMED, begin,
                              sums.ctypes.data, line)  # fmt: skip
 
     def _least(self, a: Array, b: Array, grids: list[Array]) -> Array:
@@ -173,7 +170,7 @@ class NarrowCpuProduct(Scales):
             spare.append(memory)
 
         wide = -(-self.shape[1] // max(1, -(-self.shape[1] // ACROSS)))
-        steps = HEIGHT, -(-wide // PANEL) * PANEL
+        steps = HEIGHT, max(1, -(-wide // PANEL)) * PANEL
         of_rows, of_columns = map(tiles_of, self.shape, steps)
         on_tiles(round_tile, [(rows, columns) for rows in of_rows for columns in of_columns])
 
@@ -214,7 +211,7 @@ class NarrowCpuProduct(Scales):
             order = np.lexsort(places)  # by column
             for start in range(0, len(order), DOTS):
                 part = tuple(np.ascontiguousarray(index[order[start : start + DOTS]]) for index in places)
-                self.deferred.append(_Dots(library, self.product, part, self.exponents))
+                self.deferred.append(Dots(library, self.product, part, self.exponents))
             elements = np.zeros((0, 0), bool) if uncertain is None else elements & uncertain
         for kind, step in (
             (crowded, ROWS if single else max(1, ROWS // elements.shape[-2])),
@@ -223,7 +220,7 @@ class NarrowCpuProduct(Scales):
             places = np.nonzero(kind)
             for start in range(0, len(places[0]), step):
                 part = tuple(index[start : start + step] for index in places)
-                self.deferred.append(_Deferred(self.product, part, self.exponents, self.nonfinite))
+                self.deferred.append(Deferred(self.product, part, self.exponents, self.nonfinite))
 
     def needs_recompute(self) -> bool:
         """Whether `recompute` has to see every part (again) before the product is final."""
@@ -238,74 +235,6 @@ class NarrowCpuProduct(Scales):
         self.seen = 0
         self.uncertain += sum(deferred.finish() for deferred in self.deferred)
         self.deferred = [deferred for deferred in self.deferred if deferred.exact and deferred.exact.needs_recompute()]
-
-
-class _Dots:
-    """Elements of a product of two matrices that are no dot products by definition, sorted by column: compiled."""
-
-    exact = None
-
-    def __init__(self, library: ctypes.CDLL, product: Array, places: tuple[Array, ...], exponents: list[Array]) -> None:
-        self._library, self.product = library, product
-        self.places, self._exponents, self._sums = places, exponents, np.zeros((len(places[0]), 2), np.uint64)
-        self._powers = [np.ldexp(1.0, FORMATS[product.dtype.name].kept - of) for of in exponents]
-
-    def add(self, a: Array, b: Array) -> None:
-        """Add the products of the next part."""
-        (a, b), (rows, columns) = map(_lines, (a, b)), self.places
-        memory = np.empty((COLUMNS + 1, len(b) + PADDING), np.int64)
-        of_rows, of_columns, *others = (
-            array.ctypes.data for array in (*self._powers, rows, columns, memory, self._sums)
-        )
-        self._library.add_dots(*_address(a), of_rows, *_address(b), of_columns, b.shape[1], len(b), *others[:2],
-                               len(rows), *others[2:])  # fmt: skip
-
-    def finish(self) -> int:
-        """Put them in place; none is uncertain."""
-        (rows, columns), (of_rows, of_columns) = self.places, self._exponents
-        format = FORMATS[self.product.dtype.name]
-        low, high = self._sums.T
-        sign = (high.view(np.int64) >> 63).view(np.uint64)
-        exponents = of_rows[rows, 0] + of_columns[0, columns] - 2 * format.kept
-        self.product[self.places] = to_float([low, high, sign], exponents, format)
-        return 0
-
-
-class _Deferred:
-    """Elements of a product, rows of a matrix, or matrices of a stack, to be computed exactly and put in place."""
-
-    def __init__(
-        self, product: Array, places: tuple[Array, ...], exponents: list[Array], nonfinite: list[Array]
-    ) -> None:
-        self.product, self.places = product, places
-        self.exact = CpuProduct((product.dtype, product.dtype), product.dtype)
-        self.exact.exponents, self.exact.nonfinite = self._chosen(*exponents), self._chosen(*nonfinite)
-        self.result: Array | None = None
-
-    def _chosen(self, a: Array, b: Array) -> list[Array]:
-        """The parts of the factors that they need, as stacks; for single elements stacks of rows and columns."""
-        if self.product.ndim == 2 and len(self.places) == 1:
-            return [a[self.places], b]
-        batch = self.product.shape[:-2]
-        a, b = (np.broadcast_to(factor, (*batch, *factor.shape[-2:])) for factor in (a, b))
-        if len(self.places) < self.product.ndim:
-            return [a[self.places], b[self.places]]
-        *outer, rows, columns = self.places
-        return [a[(*outer, rows)][:, None], np.swapaxes(b, -1, -2)[(*outer, columns)][..., None]]
-
-    def add(self, a: Array, b: Array) -> None:
-        """Add the products of the next part."""
-        (self.exact.add if self.result is None else self.exact.recompute)(*self._chosen(a, b))
-
-    def finish(self) -> int:
-        """Put them in place, unless all parts have to be seen again; returns the number of uncertain elements."""
-        uncertain = 0
-        if self.result is None:
-            self.result = self.exact.finish()
-            uncertain = self.exact.uncertain
-        if not self.exact.needs_recompute():
-            self.product[self.places] = self.result.reshape(self.product[self.places].shape)
-        return uncertain
 
 
 def product_on_cpu(
@@ -338,14 +267,3 @@ def _rounded(values: Array, grid: Array) -> Array:
     out = np.add(values, grid, dtype=np.float64)
     out -= grid
     return out
-
-
-def _lines(values: Array) -> Array:
-    """Rows of float32 without gaps between their numbers."""
-    values = values.astype(np.float32, copy=False)
-    return values if values.strides[1] == 4 and values.strides[0] >= 0 else np.ascontiguousarray(values)
-
-
-def _address(lines: Array) -> tuple[int, int]:
-    """Address of rows, and from one to the next in elements."""
-    return lines.ctypes.data, lines.strides[0] // 4

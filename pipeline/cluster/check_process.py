@@ -16,7 +16,9 @@ from pipeline.process.beat import STALL_SECONDS, step, work_of
 
 PROJECT = str(Path(__file__).parents[2])
 CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_begun"  # modules with what it does, `serve`
-COMMAND = "import importlib, sys; importlib.import_module(sys.argv[1]).serve(int(sys.argv[2]))"
+COMMAND = """import gc, importlib, sys
+gc.set_threshold(1_000_000)  # nothing of what is imported is garbage
+importlib.import_module(sys.argv[1]).serve(int(sys.argv[2]))"""
 
 LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
 END_SECONDS = 1.0  # for a process that does nothing
@@ -28,6 +30,7 @@ class CheckProcess(NamedTuple):
     process: Popen[bytes]
     connection: Connection
     plan: BinaryIO
+    module: str = CHECKS
 
 
 _early: list[CheckProcess] = []
@@ -43,14 +46,14 @@ def start_early(module: str = CHECKS) -> None:
 def _end_unneeded() -> None:
     """It would end with this process, too, but Python warns developers of what is left open."""
     while _early:
-        process, connection, plan = _early.pop()
+        process, connection, plan, _ = _early.pop()
         plan.close()
         end(process, connection)
 
 
 def take(module: str) -> CheckProcess | None:
     """The one that was started early for this; None if there is none."""
-    return _early.pop() if _early and module in _early[0].process.args else None
+    return _early.pop() if _early and _early[0].module == module else None
 
 
 def start(module: str) -> CheckProcess:
@@ -66,7 +69,7 @@ def start(module: str) -> CheckProcess:
         )  # fmt: skip
         stack.pop_all()
     theirs.close()
-    return CheckProcess(process, ours, plan)
+    return CheckProcess(process, ours, plan, module)
 
 
 def comes(process: Popen[bytes], connection: Connection) -> bool:

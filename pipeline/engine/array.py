@@ -141,18 +141,18 @@ def run_array(
         return cut_regions(plan, region_bytes, most, done.elements)
 
     def prepare(device: str) -> None:
-        """Begin what needs the inputs only, while the worker of this process starts: beside a GPU the checks, on a CPU
-        the product itself, because checks make so many short calls that imports would wait for them."""
+        """Begin what needs no worker while that of this process starts: the first region, in another process, or what
+        the checks need the inputs for."""
         together = workflow.prepare and checked_together(plan, settings)
         if together:
             ahead.append(files.enter_context(closing(_prepared_checks(plan, device))))
-        if done.elements is not None or not (together or workflow.streams) or settings.memory_limit is not None:
-            return  # an earlier run may have finished some; limits may cut regions for workers in another way
+        if not together or done.elements is not None:  # an earlier run may have finished some
+            return
         _, regions = cut(device, within_limits(1, device, settings))
-        if device == "gpu" and together:
+        if device == "cpu" and regions and (first := begin(plan, regions[0], ready)):
+            files.enter_context(closing(first))
+        else:
             ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
-        elif device == "cpu" and workflow.streams and regions:
-            files.enter_context(begin(plan, regions[0], ready))
 
     ahead: list[PreparedChecks] = []
     with (

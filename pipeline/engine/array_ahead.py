@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from kernels.common.tiles import limited, on_tiles
 from pipeline.engine.array_plan import ArrayPlan, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
-from pipeline.storage.mapped_input import MappedFiles
+from pipeline.storage.mapped_input import MADV_POPULATE_READ, MappedFiles
+from pipeline.storage.mapped_output import advise
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import aligned_empty
@@ -86,7 +87,11 @@ def read_on_all_cores(
 def whole_region(output: OutputFile, region: Bounds, opened: Opened) -> Iterator[NDArray[Any]]:
     """The elements of a large region: those in the file, where it is mapped to be written, else a copy."""
     with output.view(region) as elements:
-        yield read_on_all_cores(output.read, output.spec.dtype, region, opened) if elements is None else elements
+        if elements is None:
+            elements = read_on_all_cores(output.read, output.spec.dtype, region, opened)
+        elif elements.flags.c_contiguous:
+            advise(elements.ctypes.data, elements.nbytes, MADV_POPULATE_READ)
+        yield elements
 
 
 def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Opened) -> Checked:

@@ -53,7 +53,7 @@ class ChecksApart(PreparedChecks):
     def _start(self, regions: Sequence[Bounds]) -> None:
         values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
         pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
-        self._process, self._connection, plan = take(CHECKS) or start(CHECKS)
+        self._process, self._connection, plan, _ = take(CHECKS) or start(CHECKS)
         with plan:
             plan.write(pickled)
             plan.seek(0)

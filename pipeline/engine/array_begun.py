@@ -11,7 +11,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, cast
@@ -58,7 +58,7 @@ class Begun:
     def counts(self, timeline: Timeline) -> Mapping[str, int] | None:
         """Elements by path, once it is done; None if it failed, or does nothing."""
         self._sent.join()
-        process, connection, _ = self._process
+        process, connection, *_ = self._process
         with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
             if comes(process, connection):
                 counts, times = connection.recv()
@@ -73,11 +73,11 @@ class Begun:
         end(*self._process[:2])
 
 
-def begin(plan: ArrayPlan, region: Bounds, ready: Callable[[], OutputFile]) -> AbstractContextManager[object]:
-    """Begin a region, for the context, if a process was started for that; another one would start too late."""
+def begin(plan: ArrayPlan, region: Bounds, ready: Callable[[], OutputFile]) -> Begun | None:
+    """Begin a region, if a process was started for that; another one would start too late."""
     own = plan.workflow.compute is getattr(WORKFLOWS.get(plan.workflow.name), "compute", None)
     process = take(COMPUTES) if own else None
-    return closing(Begun(plan, region, process, ready)) if process else nullcontext()
+    return Begun(plan, region, process, ready) if process else None
 
 
 def begun(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int] | None:

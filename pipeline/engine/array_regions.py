@@ -130,7 +130,7 @@ def run_regions(
             del left[region]
     computing = loop.workers.computing
     groups = joined_regions(plan, list(left), device, computing) if together else join(list(left), spec, 0)
-    if ahead and device == "gpu":
+    if ahead:
         ahead.begin([group.bounds for group in groups])
     joined = JoinedChecks(plan, groups, label, 2 * computing, note, done, ahead)
     most = TASK_BYTES // max(1, nbytes(regions[:1]))

@@ -73,13 +73,11 @@ def compute_and_write(
 
     `mapped` reads in place of `read_region`, in a process that may die.
     """
-    with (
-        _memory(plan) as allocate, kept_open() as opened,
-        plan.output.view(region) if plan.workflow.fills else nullcontext() as place,
-    ):  # fmt: skip
+    place_of = plan.output.view(region) if plan.workflow.streams else nullcontext()
+    with _memory(plan) as allocate, place_of as place:
 
         def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
-            with timeline.measure("read", nbytes_of(array.spec, bounds)):
+            with timeline.measure("read", nbytes_of(array.spec, bounds)), kept_open() as opened:
                 if mapped:
                     return mapped(array, bounds, allocate, opened)
                 if plan.workflow.streams and is_plain(array):
@@ -87,7 +85,7 @@ def compute_and_write(
                 return read_region(array, bounds, allocate, opened)
 
         block = compute_region(plan, region, read, timeline, place)
-        if place is None:
+        if block.elements is not place:
             with timeline.measure("write", block.elements.nbytes):
                 plan.output.write(region, block.elements)
     return block.counts
@@ -150,7 +148,9 @@ def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, op
         def read(number: int, bounds: Bounds) -> NDArray[Any]:
             return read_region(plan.inputs[number], bounds, allocate, opened)
 
-        with whole_region(plan.output, piece, opened) if plan.workflow.pieces is None else nullcontext(
-            plan.output.read(piece, allocate, opened)
-        ) as elements:
+        with (
+            whole_region(plan.output, piece, opened)
+            if plan.workflow.pieces is None
+            else nullcontext(plan.output.read(piece, allocate, opened)) as elements
+        ):
             return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)
