@@ -15,7 +15,7 @@ from pipeline.cluster.processes import ENVIRONMENT
 from pipeline.process.beat import STALL_SECONDS, step, work_of
 
 PROJECT = str(Path(__file__).parents[2])
-CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_begun"  # modules with what it does, `serve`
+CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules with what it does, `serve`
 COMMAND = """import gc, importlib, sys
 gc.set_threshold(1_000_000)  # nothing of what is imported is garbage
 importlib.import_module(sys.argv[1]).serve(int(sys.argv[2]))"""

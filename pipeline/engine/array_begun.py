@@ -7,22 +7,17 @@ files are mapped there, so that nothing is copied; if they shrink, it dies, and 
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from threading import Thread
-from typing import Any, cast
+from typing import cast
 
 from pipeline.cluster.check_process import COMPUTES, CheckProcess, comes, end, take
 from pipeline.engine.array_plan import ArrayPlan
-from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
-from pipeline.threads import SWITCH_SECONDS
 from pipeline.timeline import Timeline
-from workflows import WORKFLOWS, ArrayJob
+from workflows import WORKFLOWS
 from workflows.regions import Bounds
 
 _of_runs: dict[str, Begun] = {}
@@ -86,30 +81,3 @@ def begun(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, i
     if one is None or one.region != region or _of_runs.pop(plan.run, None) is None:
         return None
     return one.counts(timeline)
-
-
-def serve(fd: int) -> None:
-    """The other process, which ends with the first one."""
-    try:
-        _serve(Connection(fd))
-    finally:  # at once: nobody wants what its threads are doing
-        os._exit(0)
-
-
-def _serve(connection: Connection) -> None:
-    from pipeline.engine.array_task import compute_and_write
-
-    sys.setswitchinterval(SWITCH_SECONDS)
-    connection.recv()  # the plan is there
-    name, values, region = pickle.load(sys.stdin.buffer)
-    plan = ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values)
-    timeline = Timeline(plan.traced)
-
-    def end_with_the_first() -> None:
-        with suppress(EOFError, OSError):
-            connection.recv()  # nothing comes
-        os._exit(0)
-
-    Thread(target=end_with_the_first, daemon=True).start()
-    counts = dict(compute_and_write(plan, region, timeline, MappedFiles().region))
-    connection.send((counts, timeline))
