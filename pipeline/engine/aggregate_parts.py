@@ -13,7 +13,6 @@ from pipeline.engine.aggregate_reference import Reference, combined
 from pipeline.engine.aggregate_task import ChunkResult, recompute_parts
 from pipeline.engine.pace import Check
 from pipeline.engine.run_loop import Extra
-from pipeline.storage import uncached
 from pipeline.storage.chunks import Chunk
 from pipeline.timeline import Timeline
 
@@ -118,10 +117,7 @@ class Parts:
         least, most = PARTS_OF_TASK
         number = min(len(waiting), max(least, min(most, len(waiting) // (4 * self._tasks))))
         due = waiting is self._due
-        if uncached.flags() and not due:
-            parts = self._neighbours(number)
-        else:
-            parts = [self._next() if due else self._any() for _ in range(number)]
+        parts = [self._next() if due else self._any() for _ in range(number)]
         chunks = [part.chunk for part in parts]
 
         def finish(references: Sequence[Reference]) -> Iterator[tuple[int, str, str, Timeline]]:
@@ -146,14 +142,6 @@ class Parts:
         part = self._others.pop()
         self._nbytes -= self._bytes(part)
         return part
-
-    def _neighbours(self, number: int) -> list[Part]:
-        """Take so many that lie together, at a random place: a disk reads a part alone at a third of its speed."""
-        place = self._random.randrange(len(self._others) - number + 1)
-        parts = self._others[place : place + number]
-        del self._others[place : place + number]
-        self._nbytes -= sum(map(self._bytes, parts))
-        return parts
 
     def _bytes(self, part: Part) -> int:
         return sum(partial.nbytes for partial in part.partials) + (part.chunk.nbytes if self._kept else 0)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError
-from pipeline.storage import uncached
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, EncodedPiece, FilledPiece, Piece, RemotePiece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned, stored_bytes
@@ -65,10 +64,10 @@ def _stored(piece: Piece, dtype: np.dtype[Any], buffer: memoryview, timeline: Ti
     with open_planned(piece) as fd:
         for start in range(0, piece.nbytes, len(buffer)):
             block = buffer[: min(len(buffer), piece.nbytes - start)]
-            with timeline.measure("read", len(block)), uncached.measured(len(block)) as flags:
-                if not flags and start % AHEAD_BYTES < len(buffer):
+            with timeline.measure("read", len(block)):
+                if start % AHEAD_BYTES < len(buffer):
                     os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
-                fill(fd, block, piece, start, flags)
+                fill(fd, block, piece, start)
             yield np.frombuffer(block, dtype)
 
 

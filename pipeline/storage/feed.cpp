@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include <fcntl.h>
-#include <sys/uio.h>
+#include <unistd.h>
 
 namespace {
 
@@ -40,20 +40,17 @@ void swap_samples(char* block, size_t nbytes, size_t itemsize) {
 }  // namespace
 
 // Adds the samples of `nbytes` bytes of a file from `offset` on to every check; the first one has the index `first`.
-// Returns the bytes of the samples that were read: fewer if reading fails or the file ends. It reads with `flags`, if the
-// file system has them, and then nothing ahead.
+// Returns the bytes of the samples that were read: fewer if reading fails or the file ends.
 extern "C" size_t feed(int fd, int64_t offset, size_t nbytes, int64_t first, size_t itemsize, int swapped, char* block,
-                       size_t block_bytes, size_t ahead, int flags, const Check* checks, size_t number) {
+                       size_t block_bytes, size_t ahead, const Check* checks, size_t number) {
     size_t done = 0;
     while (done < nbytes) {
-        if (!flags && done % ahead < block_bytes) posix_fadvise(fd, offset + done, 2 * ahead, POSIX_FADV_WILLNEED);
+        if (done % ahead < block_bytes) posix_fadvise(fd, offset + done, 2 * ahead, POSIX_FADV_WILLNEED);
         const size_t length = nbytes - done < block_bytes ? nbytes - done : block_bytes;
         size_t filled = 0;
         while (filled < length) {
-            const iovec target{block + filled, length - filled};
-            const ssize_t got = preadv2(fd, &target, 1, offset + static_cast<int64_t>(done + filled), flags);
+            const ssize_t got = pread(fd, block + filled, length - filled, offset + done + filled);
             if (got > 0) filled += static_cast<size_t>(got);
-            else if (got < 0 && flags && errno == EOPNOTSUPP) flags = 0;
             else if (got == 0 || errno != EINTR) return done;
         }
         if (swapped) swap_samples(block, length, itemsize);

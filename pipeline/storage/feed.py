@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from kernels.common.compiled_check import CompiledCheck, calls_of
-from pipeline.storage import uncached
 from pipeline.storage.blocks import AHEAD_BYTES, read_blocks
 from pipeline.storage.chunks import Chunk, Region
 from pipeline.storage.pieces import Piece
@@ -47,9 +46,8 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
         return _feed(chunk, checks, copied)
     calls = calls_of(compiled)
     itemsize, index = chunk.dtype.itemsize, 0
-    flags = uncached.flags()
-    block = aligned_empty((uncached.BLOCK_BYTES if flags else BLOCK_BYTES) // itemsize * itemsize)
-    settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, flags, calls, len(calls)
+    block = aligned_empty(BLOCK_BYTES // itemsize * itemsize)
+    settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, calls, len(calls)
     for piece in chunk.pieces:
         assert isinstance(piece, Piece)
         with open_planned(piece) as fd:
@@ -71,7 +69,7 @@ def _library() -> ctypes.CDLL | None:
     if library := cxx.library(SOURCE):
         word, pointer = ctypes.c_size_t, ctypes.c_void_p
         index = ctypes.c_int64
-        types = ctypes.c_int, index, word, index, word, ctypes.c_int, pointer, word, word, ctypes.c_int, pointer, word
+        types = ctypes.c_int, index, word, index, word, ctypes.c_int, pointer, word, word, pointer, word
         library.feed.argtypes, library.feed.restype = types, word
     return library
 

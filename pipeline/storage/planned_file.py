@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -61,16 +60,13 @@ def _check(fd: int, piece: Piece) -> None:
         piece.identity.check(piece.path, fd)
 
 
-def fill(fd: int, block: memoryview, piece: Piece, start: int, flags: int = 0) -> None:
-    """Fill a buffer from byte `start` of a piece on; with `flags` of preadv2, if the file system has them."""
-    filled, given = 0, (flags,) if flags else ()
+def fill(fd: int, block: memoryview, piece: Piece, start: int) -> None:
+    """Fill a buffer from byte `start` of a piece on."""
+    filled = 0
     while filled < len(block):
         try:
-            got = os.preadv(fd, [block[filled:]], piece.offset + start + filled, *given)
+            got = os.preadv(fd, [block[filled:]], piece.offset + start + filled)
         except OSError as error:
-            if given and error.errno == errno.EOPNOTSUPP:
-                given = ()
-                continue
             raise PipelineError(
                 f"{piece.path}: reading at byte {piece.offset + start + filled} failed: {error.strerror}; "
                 "check the disk"
