@@ -50,12 +50,12 @@ def _spoiled_read(fault: Fault, fd: int, data: Bytes, before: Bytes, again: Call
 def reading(real: Any) -> Any:
     """`planned_file.fill`."""
 
-    def fill(fd: int, block: memoryview, piece: Any, start: int, *flags: int) -> None:
+    def fill(fd: int, block: memoryview, piece: Any, start: int) -> None:
         name, at = _name(piece.path), piece.offset + start
         fault = INJECTOR.reached(_place(name), READ, (name, at, len(block)), (COMPUTE, CHECK))
         data = np.frombuffer(block, np.uint8)
         before = data.copy() if fault else data
-        real(fd, block, piece, start, *flags)
+        real(fd, block, piece, start)
         _deliver(name, data, [(at, 0, len(block))])
         if fault:
             most = os.fstat(fd).st_size - len(block)
