@@ -4,6 +4,7 @@ import os
 import sys
 
 NVIDIA_DRIVER = "/proc/driver/nvidia"
+IMPORTED = 1_000_000  # objects, more than there are when a run begins
 MANY = 64  # GPUs, more than a machine has
 CHECKED_APART = 2**25  # bytes of factors whose checks are probably worth a process: pipeline.engine.array has the rule
 
@@ -26,8 +27,8 @@ def prepare() -> None:
         # CuPy's own kernels, too, are run as they are; it would keep them where others may be able to write.
         os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
     # The half million objects of imported modules live until the end. Collecting garbage among them, during the imports
-    # and again at exit, took a fifth of the time of a command on a small file.
-    gc.set_threshold(100_000, 20, 20)
+    # and again at exit, took a fifth of the time of a command on a small file. A run that is timed collects some again.
+    gc.set_threshold(IMPORTED, 20, 20)
     atexit.register(gc.freeze)
 
 
@@ -77,8 +78,13 @@ def expect_processes(words: list[str]) -> None:
 
 
 def expect_one_process(words: list[str], nbytes: int) -> None:
-    """Start the context of the only GPU, and what checks products beside it, if there are so many to check."""
+    """Start the context of the only GPU, and what checks products beside it, or computes them on a CPU, if there are
+    so many."""
     if option(words, "--device") == "cpu" or not os.path.exists(NVIDIA_DRIVER):
+        if words[0] == "matmul" and nbytes >= CHECKED_APART:
+            from pipeline.cluster.check_process import COMPUTES, start_early
+
+            start_early(COMPUTES)
         return
     if has_one_gpu() and computes_on_gpu(words[0]):
         from pipeline.cluster.cuda_preload import make_context

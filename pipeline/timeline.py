@@ -58,6 +58,13 @@ class Timeline:
         if self.traced:
             self.spans.append(Span(stage, _EPOCH + began, seconds, nbytes))
 
+    def join(self, other: Timeline) -> None:
+        """Add what another thread has measured."""
+        for stage, seconds in other.seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+            self.nbytes[stage] = self.nbytes.get(stage, 0) + other.nbytes[stage]
+        self.spans += other.spans
+
     @contextmanager
     def measure(self, stage: str, nbytes: int = 0) -> Iterator[None]:
         """Add the body of the `with` statement as a span."""

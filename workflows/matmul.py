@@ -163,7 +163,7 @@ def slabs(factors: Matrices, region: Bounds, most: int = SLAB) -> list[tuple[int
 def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Counted:
     """Multiply, slab by slab. Scales come from whole rows and columns, so several slabs are read twice, and again
     if elements are computed term by term."""
-    factors = matrices(specs)
+    factors, out = matrices(specs), getattr(read, "out", None)
     parts = slabs(factors, region)
     kept: list[tuple[Any, Any]] = []  # the only slab
 
@@ -178,7 +178,7 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
 
     with np.errstate(all="ignore"):  # infinities and NaN are ordinary inputs
         first = slab(parts[0])
-        product = _product(first, len(parts) == 1, specs, options)
+        product = _product(first, len(parts) == 1, specs, options, out)
         product.measure(*first)
         del first  # device memory holds one slab at a time
         for part in parts[1:] if product.scaled else ():
@@ -190,17 +190,19 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
             for part in parts:
                 product.recompute(*slab(part))
         counts = {TERM_BY_TERM: product.uncertain} if product.scaled else {}
-        return Counted(result.reshape(sizes(region)), counts)
+        return Counted(result if result is out else result.reshape(sizes(region)), counts)
 
 
-def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options: MatmulOptions) -> Any:
+def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options: MatmulOptions, out: Any) -> Any:
     """The product for the device that holds the first slab, which may be the whole of both factors."""
+    if out is not None and out.shape != (*first[0].shape[:-1], first[1].shape[-1]):  # of vectors, or of stacks
+        out = None
     result, inner = outline(specs, options).dtype, matrices(specs).inner
     if options.arithmetic == "float" and result.kind == "f":
-        return LibraryProduct(result, whole)
+        return LibraryProduct(result, whole, out)
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return product_on_cpu((dtypes[0], dtypes[1]), result)
+        return product_on_cpu((dtypes[0], dtypes[1]), result, whole, out)
     from kernels.matmul.gpu import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from kernels.common.tiles import on_tiles
+
 NO_HALF_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+# Rows of a call of BLAS, which packs B for each, and takes an eighth longer for so few; or a share of what is left, so
+# that calls are few, and all end together.
+LEAST, SHARE = 128, 4
 
 
 class LibraryProduct:
@@ -21,13 +30,15 @@ class LibraryProduct:
         Dtype of the product.
     whole
         Whether one part is all of it.
+    out
+        Where the product of two matrices may be put.
     """
 
     scaled = False  # parts need not be measured
     uncertain = 0
 
-    def __init__(self, result: np.dtype[Any], whole: bool) -> None:
-        self.result, self._whole = result, whole
+    def __init__(self, result: np.dtype[Any], whole: bool, out: Any = None) -> None:
+        self.result, self._whole, self._out = result, whole, None if result == np.float16 else out
         self._total: Any = None
 
     def measure(self, a: Any, b: Any) -> None:
@@ -40,7 +51,8 @@ class LibraryProduct:
             self._total = _half_product(a.astype(self.result, copy=False), b.astype(self.result, copy=False))
             return
         dtype = np.dtype(np.float32) if half else self.result
-        product = a.astype(dtype, copy=False) @ b.astype(dtype, copy=False)
+        out = self._out if self._total is None else None
+        product = _multiplied(a.astype(dtype, copy=False), b.astype(dtype, copy=False), out)
         if self._total is None:
             self._total = product
         else:
@@ -53,6 +65,32 @@ class LibraryProduct:
     def needs_recompute(self) -> bool:
         """Never: it is final."""
         return False
+
+
+def _multiplied(a: Any, b: Any, out: Any) -> Any:
+    """The product; of two matrices on a CPU by all cores, also if each call of BLAS may use some of them only."""
+    calls = _calls() if isinstance(a, np.ndarray) and a.ndim == b.ndim == 2 else None
+    if calls is None:
+        return a @ b
+    product = np.empty((len(a), b.shape[1]), a.dtype) if out is None else out
+    on_tiles(lambda rows: np.matmul(a[rows], b, out=product[rows]), list(_fewer_and_fewer(len(a))), calls)
+    return product
+
+
+def _fewer_and_fewer(rows: int) -> Iterator[slice]:
+    start = 0
+    while start < rows:
+        height = max(LEAST, -(-(rows - start) // SHARE))
+        yield slice(start, min(start + height, rows))
+        start += height
+
+
+@cache
+def _calls() -> ThreadPoolExecutor | None:
+    """Threads for as many calls of BLAS as keep all cores busy, whatever computes in this process; None for one."""
+    cores, threads = len(os.sched_getaffinity(0)), os.environ.get("OPENBLAS_NUM_THREADS", "")
+    number = cores // int(threads) if threads.isdecimal() and int(threads) else 1
+    return ThreadPoolExecutor(number, "blas") if number > 1 else None
 
 
 def _half_product(a: Any, b: Any) -> Any:

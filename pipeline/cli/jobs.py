@@ -17,7 +17,6 @@ from pipeline.cli.help import COMPUTATION, CONTEXT, INPUT, complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, check_draw, reserve
 from pipeline.cli.plans import plan_arrays, plan_samples
-from pipeline.cli.preparation import preparation_asked
 from pipeline.cli.rows import rows_asked
 from pipeline.cli.runs import journal_of
 from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
@@ -151,6 +150,8 @@ def _jobs_of(
     jobs: Sequence[Job], rows: RowsAsked, values: dict[str, Any], source: Source
 ) -> tuple[list[Job], tuple[Source, ...]]:
     """The jobs for the samples of a source, and the sources that they read besides."""
+    from pipeline.cli.preparation import preparation_asked
+
     prepared = preparation_asked(values).of_source(source)
     number = len(jobs) - bool(values.get("with_digest"))  # the digest is of all samples as they are
     of_rows = rows_of_source(list(map(prepared.job, jobs[:number])), rows, source)

@@ -1,4 +1,4 @@
-"""The process that makes checks beside a GPU, started before this one has imported what it needs to plan them."""
+"""A process that checks beside a GPU, or computes beside imports, started before this one can plan what it does."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import BinaryIO, NamedTuple
 
 from pipeline.cluster.processes import ENVIRONMENT
+from pipeline.process.beat import STALL_SECONDS, step, work_of
 
 PROJECT = str(Path(__file__).parents[2])
-COMMAND = "from pipeline.engine.array_apart import serve; import sys; serve(int(sys.argv[1]))"
+CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules with what it does, `serve`
+COMMAND = """import gc, importlib, sys
+gc.set_threshold(1_000_000)  # nothing of what is imported is garbage
+importlib.import_module(sys.argv[1]).serve(int(sys.argv[2]))"""
 
-
+LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
 END_SECONDS = 1.0  # for a process that does nothing
 
 
@@ -26,48 +30,66 @@ class CheckProcess(NamedTuple):
     process: Popen[bytes]
     connection: Connection
     plan: BinaryIO
+    module: str = CHECKS
 
 
 _early: list[CheckProcess] = []
 
 
-def start_early() -> None:
+def start_early(module: str = CHECKS) -> None:
     """Start one that will probably be needed. It imports its modules while this process imports its own."""
     with suppress(OSError):
-        _early.append(start())
+        _early.append(start(module))
         atexit.register(_end_unneeded)
 
 
 def _end_unneeded() -> None:
     """It would end with this process, too, but Python warns developers of what is left open."""
     while _early:
-        process, connection, plan = _early.pop()
-        process.kill()
-        connection.close()
+        process, connection, plan, _ = _early.pop()
         plan.close()
-        with suppress(TimeoutExpired):
-            process.wait(END_SECONDS)
+        end(process, connection)
 
 
-def take() -> CheckProcess:
-    """The one that was started early, or a new one."""
-    return _early.pop() if _early else start()
+def take(module: str) -> CheckProcess | None:
+    """The one that was started early for this; None if there is none."""
+    return _early.pop() if _early and _early[0].module == module else None
 
 
-def start() -> CheckProcess:
+def start(module: str) -> CheckProcess:
     """Start one; OSError if that is impossible."""
     variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(_import_path())}
     with ExitStack() as stack:
         ours, theirs = map(stack.enter_context, Pipe())
         plan = stack.enter_context(os.fdopen(os.memfd_create("plan"), "w+b"))  # of any size: nobody waits for a reader
         process = Popen(
-            [sys.executable, "-c", COMMAND, str(theirs.fileno())], stdin=plan, stdout=DEVNULL, stderr=DEVNULL,
+            [sys.executable, "-c", COMMAND, module, str(theirs.fileno())], stdin=plan, stdout=DEVNULL, stderr=DEVNULL,
             pass_fds=[theirs.fileno()], env=os.environ | variables,
             process_group=0,  # gets no Ctrl-C; in a session of its own it might give way to nobody (sched(7))
         )  # fmt: skip
         stack.pop_all()
     theirs.close()
-    return CheckProcess(process, ours, plan)
+    return CheckProcess(process, ours, plan, module)
+
+
+def comes(process: Popen[bytes], connection: Connection) -> bool:
+    """Wait for an answer; False if the process does nothing for too long."""
+    idle, before = 0, work_of(process.pid)
+    while not connection.poll(LOOK_SECONDS):
+        step()  # this process waits, and not for ever
+        now = work_of(process.pid)
+        idle, before = idle + 1 if now == before else 0, now
+        if idle * LOOK_SECONDS >= STALL_SECONDS:
+            return False
+    return True
+
+
+def end(process: Popen[bytes], connection: Connection) -> None:
+    """Kill it, unless it has ended, so that it writes nothing more."""
+    process.kill()
+    connection.close()
+    with suppress(TimeoutExpired):
+        process.wait(END_SECONDS)
 
 
 def _import_path() -> list[str]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks
+from pipeline.engine.array_begun import begin
 from pipeline.engine.array_gpu import LANES, finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan
@@ -141,12 +142,18 @@ def run_array(
         return cut_regions(plan, region_bytes, most, done.elements)
 
     def prepare(device: str) -> None:
-        """Begin what the checks need the inputs for, while the worker of this process starts."""
-        if workflow.prepare and checked_together(plan, settings):
+        """Begin what needs no worker while that of this process starts: the first region, in another process, or what
+        the checks need the inputs for."""
+        together = workflow.prepare and checked_together(plan, settings)
+        if together:
             ahead.append(files.enter_context(closing(_prepared_checks(plan, device))))
-            if done.elements is None:  # else an earlier run may have finished some
-                _, regions = cut(device, within_limits(1, device, settings))
-                ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
+        if not together or done.elements is not None:  # an earlier run may have finished some
+            return
+        _, regions = cut(device, within_limits(1, device, settings))
+        if device == "cpu" and regions and (first := begin(plan, regions[0], ready)):
+            files.enter_context(closing(first))
+        else:
+            ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
 
     ahead: list[PreparedChecks] = []
     with (

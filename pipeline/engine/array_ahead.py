@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Semaphore, Thread
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.tiles import limited, on_tiles
 from pipeline.engine.array_plan import ArrayPlan, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
-from pipeline.storage.mapped_input import MappedFiles
+from pipeline.storage.mapped_input import MADV_POPULATE_READ, MappedFiles
+from pipeline.storage.mapped_output import advise
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import aligned_empty
@@ -61,24 +63,41 @@ class _Check:
         return self._read_region(self._plan.inputs[number], bounds, aligned_empty, self.opened)
 
 
-def read_on_all_cores(output: OutputFile, region: Bounds, opened: Opened) -> NDArray[Any]:
-    """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too."""
-    block = aligned_empty(sizes(region), output.spec.dtype)
+def read_on_all_cores(
+    read: Callable[[Bounds, Callable[..., NDArray[Any]], Opened], object], dtype: np.dtype[Any], region: Bounds,
+    opened: Opened,
+) -> NDArray[Any]:  # fmt: skip
+    """The elements of a large region, which one thread would read at 2 GB/s: new memory has to be mapped, too.
+
+    `read` gets a part of it, what gives its memory, which it has to fill, and `opened`.
+    """
+    block = aligned_empty(sizes(region), dtype)
     axis = next((axis for axis, length in enumerate(block.shape) if length > 1), 0)
     rows = max(1, READ_BYTES * block.shape[axis] // max(1, block.nbytes)) if block.ndim else 1
 
-    def read(part: tuple[Bounds, Any]) -> None:
+    def read_part(part: tuple[Bounds, Any]) -> None:
         bounds, inside = part
-        output.read(bounds, lambda *_: block[inside], opened)
+        read(bounds, lambda *_: block[inside], opened)
 
-    on_tiles(read, along(region, axis, rows) if block.ndim else [(region, (...,))])
+    on_tiles(read_part, along(region, axis, rows) if block.ndim else [(region, (...,))])
     return block
+
+
+@contextmanager
+def whole_region(output: OutputFile, region: Bounds, opened: Opened) -> Iterator[NDArray[Any]]:
+    """The elements of a large region: those in the file, where it is mapped to be written, else a copy."""
+    with output.view(region) as elements:
+        if elements is None:
+            elements = read_on_all_cores(output.read, output.spec.dtype, region, opened)
+        elif elements.flags.c_contiguous:
+            advise(elements.ctypes.data, elements.nbytes, MADV_POPULATE_READ)
+        yield elements
 
 
 def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Opened) -> Checked:
     """Check a region of the output, of which nothing is prepared."""
-    elements = read_on_all_cores(output, region, opened)
-    return _Check(plan, region, Shared(), opened).verdict(elements)
+    with whole_region(output, region, opened) as elements:
+        return _Check(plan, region, Shared(), opened).verdict(elements)
 
 
 class PreparedChecks(ABC):
@@ -162,10 +181,6 @@ class ChecksAhead(PreparedChecks):
             check = None
         asked = perf_counter()
         try:
-            if self._mapped:
-                elements = self._read(output.readable(), region, aligned_empty, opened)
-            else:
-                elements = read_on_all_cores(output, region, opened)
             # One that failed is prepared again: its error, unless that has gone, is an error of this check.
             if check and (prepared := check.result()):
                 # What is left of it after that, the caller's own time has.
@@ -173,7 +188,10 @@ class ChecksAhead(PreparedChecks):
                 prepared.opened = opened
             else:
                 prepared = _Check(self._plan, region, self._shared, opened, self._read)
-            return prepared.verdict(elements)
+            if self._mapped:
+                return prepared.verdict(self._read(output.readable(), region, aligned_empty, opened))
+            with whole_region(output, region, opened) as elements:
+                return prepared.verdict(elements)
         finally:
             if self._checks.pop(region, None) and check:
                 self._free.release()

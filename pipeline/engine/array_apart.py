@@ -19,10 +19,9 @@ from threading import Lock, Thread
 from time import perf_counter
 from typing import Any, cast
 
-from pipeline.cluster.check_process import take
+from pipeline.cluster.check_process import CHECKS, comes, start, take
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks, check_here
 from pipeline.engine.array_plan import ArrayPlan
-from pipeline.process.beat import STALL_SECONDS, step, work_of
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
@@ -33,7 +32,6 @@ from workflows.array_job import Checked
 from workflows.regions import Bounds
 
 NICE = 5  # so that what feeds a GPU does not wait for it
-LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
 
 
 class ChecksApart(PreparedChecks):
@@ -55,7 +53,7 @@ class ChecksApart(PreparedChecks):
     def _start(self, regions: Sequence[Bounds]) -> None:
         values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
         pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
-        self._process, self._connection, plan = take()
+        self._process, self._connection, plan, _ = take(CHECKS) or start(CHECKS)
         with plan:
             plan.write(pickled)
             plan.seek(0)
@@ -75,23 +73,11 @@ class ChecksApart(PreparedChecks):
         with suppress(OSError, EOFError, pickle.UnpicklingError):
             if self._process and self._connection and not self._connection.closed:
                 self._connection.send((output, region))
-                if self._comes(self._process, self._connection):
+                if comes(self._process, self._connection):
                     answer: tuple[Checked, float, float] | None = self._connection.recv()
                     return answer
         self.close()
         return None
-
-    @staticmethod
-    def _comes(process: Popen[bytes], connection: Connection) -> bool:
-        """Wait for an answer; False if the other process does nothing for too long."""
-        idle, before = 0, work_of(process.pid)
-        while not connection.poll(LOOK_SECONDS):
-            step()  # this process waits, and not for ever
-            now = work_of(process.pid)
-            idle, before = idle + 1 if now == before else 0, now
-            if idle * LOOK_SECONDS >= STALL_SECONDS:
-                return False
-        return True
 
     def stop(self) -> None:
         """Kill the other process, which unmaps its files while workers end, too."""

@@ -62,16 +62,20 @@ def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ..
 
 
 def compute_region(
-    plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline
+    plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline, out: Any = None
 ) -> Counted:
-    """Compute the elements of a region from blocks that `read` loads to the CPU or the device."""
+    """Compute the elements of a region from blocks that `read` loads to the CPU or the device.
+
+    They may be put into `out`, which is then the elements that are returned.
+    """
     began, before = perf_counter(), _reading(timeline)
 
     def read_input(number: int, bounds: Bounds) -> Any:
         return read(plan.inputs[number], bounds)
 
+    read_input.out = out  # type: ignore[attr-defined]
     streams = plan.workflow.streams
-    blocks = read_input if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
+    blocks: Any = read_input if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
     with stage_range("kernel"):
         elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
     waited = _reading(timeline) - before

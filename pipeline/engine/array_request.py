@@ -25,7 +25,7 @@ from workflows.regions import Bounds, Spec
 # Bytes per region, inputs and output together, by device and by whether the workflow streams. On a CPU large enough for
 # the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
 # every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
-REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**27, ("gpu", False): 2**28, ("gpu", True): 2**28}
+REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**28, ("gpu", False): 2**28, ("gpu", True): 2**28}
 
 # Most memory that a task takes, copies included, as a multiple of its inputs and output.
 COPIES = 4

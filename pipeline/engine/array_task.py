@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, unit_name, worker_address
-from pipeline.engine.array_ahead import PreparedChecks, read_on_all_cores
+from pipeline.engine.array_ahead import PreparedChecks, ReadRegion, read_on_all_cores, whole_region
+from pipeline.engine.array_begun import begun
 from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
-from pipeline.storage.array_file import ArrayFile, read_region
+from pipeline.storage.array_file import ArrayFile, is_plain, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, aligned_empty, scratch
 from pipeline.timeline import Timeline
@@ -60,15 +62,32 @@ def compute_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str) -> 
 
 
 def _compute_on_cpu(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int]:
-    with _memory(plan) as allocate:
+    done = begun(plan, region, timeline)
+    return compute_and_write(plan, region, timeline) if done is None else done
+
+
+def compute_and_write(
+    plan: ArrayPlan, region: Bounds, timeline: Timeline, mapped: ReadRegion | None = None
+) -> Mapping[str, int]:  # fmt: skip
+    """Compute the elements of a region, in their file if that is possible, on a CPU; elements by path.
+
+    `mapped` reads in place of `read_region`, in a process that may die.
+    """
+    place_of = plan.output.view(region) if plan.workflow.streams else nullcontext()
+    with _memory(plan) as allocate, place_of as place:
 
         def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
-            with timeline.measure("read", nbytes_of(array.spec, bounds)):
-                return read_region(array, bounds, allocate)
+            with timeline.measure("read", nbytes_of(array.spec, bounds)), kept_open() as opened:
+                if mapped:
+                    return mapped(array, bounds, allocate, opened)
+                if plan.workflow.streams and is_plain(array):
+                    return read_on_all_cores(partial(read_region, array), array.spec.dtype, bounds, opened)
+                return read_region(array, bounds, allocate, opened)
 
-        block = compute_region(plan, region, read, timeline)
-        with timeline.measure("write", block.elements.nbytes):
-            plan.output.write(region, block.elements)
+        block = compute_region(plan, region, read, timeline, place)
+        if block.elements is not place:
+            with timeline.measure("write", block.elements.nbytes):
+                plan.output.write(region, block.elements)
     return block.counts
 
 
@@ -129,8 +148,9 @@ def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, op
         def read(number: int, bounds: Bounds) -> NDArray[Any]:
             return read_region(plan.inputs[number], bounds, allocate, opened)
 
-        if plan.workflow.pieces is None:
-            elements = read_on_all_cores(plan.output, piece, opened)
-        else:
-            elements = plan.output.read(piece, allocate, opened)
-        return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)
+        with (
+            whole_region(plan.output, piece, opened)
+            if plan.workflow.pieces is None
+            else nullcontext(plan.output.read(piece, allocate, opened)) as elements
+        ):
+            return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)

@@ -40,6 +40,8 @@ Task = tuple[Any, ...]  # a function and its arguments
 # Number and bytes of finished items; their result; check results, with timelines.
 Done = tuple[int, int, Finished, Sequence[Any]]
 
+COLLECTED = 100_000  # objects that are made until garbage is collected, in a process of our own
+
 # Each of these has as many tasks in flight as compute at a time; any thread verifies.
 COMPUTING_STAGES = ("read", "read+copy", "to device", "kernel", "to host", "write")
 
@@ -279,6 +281,7 @@ def _leaving_garbage() -> Iterator[None]:
     For a process of our own: in another one, what its program has frozen would be collected again.
     """
     gc.freeze()
+    gc.set_threshold(COLLECTED, 20, 20)
     try:
         yield
     finally:

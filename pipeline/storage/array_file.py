@@ -215,6 +215,11 @@ def read_region(
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
+def is_plain(array: ArrayFile) -> bool:
+    """Whether elements are read to their place in memory as they are in files."""
+    return type(array) is ArrayFile and not array.fortran and array.spec.dtype.isnative
+
+
 def _read_runs(array: ArrayFile, region: Bounds, memory: NDArray[np.uint8], opened: Opened) -> None:
     short = array.run(region) < SHORT_RUN
     for piece, first, runs in array.parts(region):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.storage.array_file import ArrayFile, read_region
+from pipeline.storage.array_file import ArrayFile, is_plain, read_region
 from pipeline.storage.mapped_output import advise, region_at
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import Opened
@@ -34,7 +34,7 @@ class MappedFiles:
         self, array: ArrayFile, region: Bounds, allocate: Callable[..., NDArray[Any]], opened: Opened
     ) -> NDArray[Any]:
         """As `read_region`; a view of the file, not to be written to, where its bytes are the elements in C order."""
-        if not _is_plain(array) or 0 in sizes(region):
+        if not _is_view(array) or 0 in sizes(region):
             return read_region(array, region, allocate, opened)
         (piece,) = array.pieces
         with opened(piece) as fd:
@@ -48,9 +48,9 @@ class MappedFiles:
         return elements
 
 
-def _is_plain(array: ArrayFile) -> bool:
+def _is_view(array: ArrayFile) -> bool:
     """Whether a region is a view of one file on this machine."""
-    if type(array) is not ArrayFile or array.fortran or len(array.pieces) != 1:
+    if not is_plain(array) or len(array.pieces) != 1:
         return False
     (piece,) = array.pieces
-    return not piece.remote and array.spec.dtype.isnative and piece.offset % array.spec.dtype.alignment == 0
+    return not piece.remote and piece.offset % array.spec.dtype.alignment == 0

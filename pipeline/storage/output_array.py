@@ -102,6 +102,23 @@ class OutputFile:
             else:
                 each(lambda inside: self._put(fd, within(region, inside), part(inside)), parts, spread)
 
+    @contextlib.contextmanager
+    def view(self, region: Bounds) -> Iterator[NDArray[Any] | None]:
+        """A region in the file itself, to be written and read in place; None if it is empty or cannot be mapped.
+
+        Raises
+        ------
+        PipelineError
+            If the disk refuses.
+        """
+        expected = Spec(sizes(region), self.spec.dtype)
+        if not self.mappable or not expected.nbytes:
+            yield None
+            return
+        nbytes = self.offset + self.spec.nbytes
+        with self._opened() as fd, mapped_file(self.path, fd, nbytes, expected.nbytes) as address:
+            yield region_at(address + self.offset, self.spec, region)
+
     def check(self, region: Bounds, block: Any) -> Spec:
         """Shape and dtype of a region; PipelineError if the block has another shape or size."""
         expected = Spec(sizes(region), self.spec.dtype)

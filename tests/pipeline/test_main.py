@@ -19,6 +19,7 @@ import pipeline.cluster.fork_server
 import pipeline.cluster.placement
 import pipeline.threads
 from kernels.common import cxx
+from pipeline.cluster.check_process import CHECKS, COMPUTES
 from pipeline.cluster.choice import Load
 from pipeline.cluster.fork_server import GPU_WORKER, WORKER
 from pipeline.gpu.devices import Devices, Gpu
@@ -151,25 +152,27 @@ os._exit(0 if [os.readlink(f"/proc/self/fd/{number}") for number in range(3)] ==
 
 
 @pytest.mark.parametrize(
-    ("words", "starts"),
+    ("words", "beside_gpu", "on_cpu"),
     [
-        (["matmul", "samples.bin", "samples.bin", "-o", "c.npy"], True), (["transpose", "samples.bin"], False),
-        (["matmul", "samples.bin", "samples.bin", "--verify", "off"], False), (["matmul", "samples.bin"], False),
-        (["matmul", "samples.bin", "samples.bin", "--device=cpu"], False),
-        (["matmul", "samples.bin", "samples.bin", "--scheduler", "tcp://x:1"], False),
+        (["matmul", "samples.bin", "samples.bin", "-o", "c.npy"], [CHECKS], [COMPUTES]),
+        (["transpose", "samples.bin"], [], []),
+        (["matmul", "samples.bin", "samples.bin", "--verify", "off"], [], [COMPUTES]),
+        (["matmul", "samples.bin"], [], []),
+        (["matmul", "samples.bin", "samples.bin", "--device=cpu"], [COMPUTES], [COMPUTES]),
+        (["matmul", "samples.bin", "samples.bin", "--scheduler", "tcp://x:1"], [], []),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("driver", [True, False])
-def test_products_on_a_gpu_have_what_checks_them_started_first(
-    words: list[str], starts: bool, driver: bool, monkeypatch: pytest.MonkeyPatch
+def test_products_have_what_checks_or_computes_them_started_first(
+    words: list[str], beside_gpu: list[str], on_cpu: list[str], driver: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[int] = []
-    monkeypatch.setattr(pipeline.cluster.check_process, "start_early", lambda: calls.append(1))
+    calls: list[str] = []
+    monkeypatch.setattr(pipeline.cluster.check_process, "start_early", lambda module=CHECKS: calls.append(module))
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(1))
     monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", os.getcwd() if driver else "/no/driver")
     monkeypatch.setattr(pipeline.__main__, "CHECKED_APART", 8000)
     pipeline.__main__.expect_processes(words)
-    assert calls == [1] * (starts and driver)
+    assert calls == (beside_gpu if driver else on_cpu)
 
 
 def test_environment_says_whether_products_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,7 @@ PAIRS = {
             **COMMON,
             "kernels.matmul.formats": "formats, and the number of bits that the definition keeps",
             "kernels.common.constants": "reads these numbers",
+            "kernels.common.tiles": "gives parts of the work to threads, and knows nothing of it",
         },
     ),
 }

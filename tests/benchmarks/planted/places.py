@@ -47,7 +47,8 @@ def kernels_on_cpu(patches: Patches) -> None:
     patches.wrap(kernels.transpose.cpu, "_compiled", written)
     limbs = result_of(KERNEL, BASIC, lambda _, product, *parts: product.sums[int(parts[0].size) % len(product.sums)])
     patches.wrap(CpuProduct, "_add", limbs)
-    patches.wrap(NarrowCpuProduct, "add", result_of(KERNEL, BASIC, lambda _, product, *parts: product.sums))
+    patches.wrap(NarrowCpuProduct, "_add", result_of(KERNEL, BASIC, lambda _, product, *parts: product.sums))
+    patches.wrap(NarrowCpuProduct, "_sum", result_of(KERNEL, BASIC, lambda _, product, *parts: parts[4]))
     for kind in (CpuProduct, NarrowCpuProduct):
         patches.wrap(kind, "finish", result_of(KERNEL, BASIC))
     patches.wrap(kernels.histogram.finite_range, "finite_range", result_of(SURVEY, BASIC))

@@ -133,7 +133,7 @@ def test_waiting_for_it_is_no_standstill_while_it_works(
 
     changes = {"LOOK_SECONDS": 0.05, "STALL_SECONDS": 0.1, "work_of": work_of, "step": lambda: steps.append(None)}
     for name, value in changes.items():
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(check_process, name, value)
     assert multiplied(changed(ending)).verdict.checked == 60 * 40 and not HERE and len(steps) >= 4
 
 
@@ -146,8 +146,8 @@ def test_this_process_checks_if_the_other_fails(
         return MATMUL.compute(*arguments)
 
     if how == "stopped":
-        monkeypatch.setattr(module, "STALL_SECONDS", 0.2)
-        monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(check_process, "STALL_SECONDS", 0.2)
+        monkeypatch.setattr(check_process, "LOOK_SECONDS", 0.05)
     asked = ChecksApart._answer
 
     def asking(self: ChecksApart, *question: Any) -> Any:

@@ -36,7 +36,7 @@ CHUNK = 400  # bytes: 100 samples
 def test_batches_are_all_items_in_order_and_leave_enough_of_them(
     number: int, most: int, computing: int, tasks: int
 ) -> None:
-    cut = batches(range(number), most, computing, tasks)
+    cut = batches([range(number)], most, computing, tasks)
     assert [item for batch in cut for item in batch] == list(range(number))
     longest = max(map(len, cut), default=1)
     assert longest <= most
@@ -44,12 +44,18 @@ def test_batches_are_all_items_in_order_and_leave_enough_of_them(
     assert {len(batch) for batch in cut[:-1]} <= {longest}  # only the last one may be shorter
 
 
+def test_no_task_has_items_of_two_groups() -> None:
+    assert batches([range(6), range(6, 13), range(0)], 9, 2, 2) == [
+        range(3), range(3, 6), range(6, 9), range(9, 12), range(12, 13)
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("chunks", "tasks"), [(4, 4), (255, 255), (256, 128), (512, 128), (513, 129), (10_000, 2500), (10_001, 2501)]
 )
 def test_tasks_of_two_threads(chunks: int, tasks: int) -> None:
     """A few chunks per task if there are thousands, but never so many that one thread works alone at the end."""
-    cut = batches(range(chunks), CHUNKS_OF_TASK, 2, TASKS)
+    cut = batches([range(chunks)], CHUNKS_OF_TASK, 2, TASKS)
     assert len(cut) == tasks
     assert len(cut[0]) <= max(1, chunks // 2 // 50)
 

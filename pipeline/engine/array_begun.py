@@ -1,0 +1,83 @@
+"""A process that computes the first region on a CPU while this one imports Dask and starts its threads.
+
+In this process it would be slow: the kernel interrupts what computes when memory is unmapped, and waits for it. Input
+files are mapped there, so that nothing is copied; if they shrink, it dies, and the region is computed here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Thread
+from typing import cast
+
+from pipeline.cluster.check_process import COMPUTES, CheckProcess, comes, end, take
+from pipeline.engine.array_plan import ArrayPlan
+from pipeline.storage.output_array import OutputFile
+from pipeline.timeline import Timeline
+from workflows import WORKFLOWS
+from workflows.regions import Bounds
+
+_of_runs: dict[str, Begun] = {}
+
+
+class Begun:
+    """A region that another process computes and writes, for the task that gets it later.
+
+    Parameters
+    ----------
+    plan
+    region
+    process
+        Started for it.
+    ready
+        Waits for the output file.
+    """
+
+    def __init__(self, plan: ArrayPlan, region: Bounds, process: CheckProcess, ready: Callable[[], OutputFile]) -> None:
+        self.region, self._run, self._process = region, plan.run, process
+        self._sent = Thread(target=self._send, args=(plan, ready), name="begun", daemon=True)
+        self._sent.start()
+        _of_runs[plan.run] = self
+
+    def _send(self, plan: ArrayPlan, ready: Callable[[], OutputFile]) -> None:
+        with suppress(Exception):  # the region is computed here
+            values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)} | {"output": ready()}
+            with self._process.plan as file:
+                file.write(pickle.dumps((values.pop("workflow").name, values, self.region)))
+                file.seek(0)
+                self._process.connection.send(None)
+
+    def counts(self, timeline: Timeline) -> Mapping[str, int] | None:
+        """Elements by path, once it is done; None if it failed, or does nothing."""
+        self._sent.join()
+        process, connection, *_ = self._process
+        with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
+            if comes(process, connection):
+                counts, times = connection.recv()
+                timeline.join(times)
+                return cast("Mapping[str, int]", counts)
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """End the other process."""
+        _of_runs.pop(self._run, None)
+        end(*self._process[:2])
+
+
+def begin(plan: ArrayPlan, region: Bounds, ready: Callable[[], OutputFile]) -> Begun | None:
+    """Begin a region, if a process was started for that; another one would start too late."""
+    own = plan.workflow.compute is getattr(WORKFLOWS.get(plan.workflow.name), "compute", None)
+    process = take(COMPUTES) if own else None
+    return Begun(plan, region, process, ready) if process else None
+
+
+def begun(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int] | None:
+    """Elements by path of a region that was begun, for the first task that asks; None if it has to compute them."""
+    one = _of_runs.get(plan.run)
+    if one is None or one.region != region or _of_runs.pop(plan.run, None) is None:
+        return None
+    return one.counts(timeline)

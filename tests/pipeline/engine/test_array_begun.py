@@ -1,0 +1,115 @@
+"""Products whose first region a process computes that was started early: whatever becomes of it, bits are the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline.engine.array_begun as module
+import pipeline.engine.array_task
+from pipeline.cluster import check_process
+from pipeline.cluster.check_process import COMPUTES, CheckProcess
+from pipeline.cluster.workers import Workers
+from pipeline.engine.array_begun import Begun
+from pipeline.errors import PipelineError
+from tests.cases.matmul import on_cpu
+from tests.pipeline.engine.test_array_ahead import changed, multiplied, ordinary
+from workflows.matmul import MATMUL
+
+WAIT = 30.0  # seconds, for what takes milliseconds
+HERE: list[Any] = []  # regions that were computed in this process
+
+
+@pytest.fixture(autouse=True)
+def process(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckProcess]:
+    """A process that was started early, for runs whose worker is in this one."""
+
+    def opened(placement: Any, nbytes: int, compiled: Any, load: Any, here: Any) -> Any:
+        here("cpu")
+        return nullcontext(workers)
+
+    real = pipeline.engine.array_task.compute_and_write
+
+    def here(plan: Any, region: Any, *others: Any) -> Any:
+        HERE.append(region)
+        return real(plan, region, *others)
+
+    HERE.clear()
+    monkeypatch.setattr("pipeline.engine.run_loop.open_workers", opened)
+    monkeypatch.setattr(pipeline.engine.array_task, "compute_and_write", here)
+    for name, shape in (("a", (60, 50)), ("b", (50, 40))):
+        np.save(tmp_path / f"{name}.npy", ordinary(*shape).astype(np.float32))
+    monkeypatch.chdir(tmp_path)
+    check_process.start_early(COMPUTES)
+    (early,) = check_process._early
+    yield early
+    check_process._end_unneeded()
+    early.process.wait(WAIT)
+
+
+def same_bits() -> bool:
+    expected = on_cpu(np.load("a.npy"), np.load("b.npy"))
+    return np.load("c.npy").tobytes() == expected.tobytes()
+
+
+def test_it_computes(process: CheckProcess) -> None:
+    outcome = multiplied()
+    assert same_bits() and not HERE and outcome.verdict.checked == 60 * 40
+    assert outcome.stages.seconds["kernel"] > 0
+    assert process.process.wait(WAIT) == 0 and not module._of_runs
+
+
+def test_other_regions_are_computed_here() -> None:
+    assert multiplied(chunk_bytes=4 * 1500).verdict.checked == 60 * 40
+    assert same_bits() and HERE and ((0, 60), (0, 40)) not in HERE
+
+
+@pytest.mark.parametrize("how", ["killed early", "killed", "stopped"])
+def test_this_process_computes_if_the_other_fails(
+    process: CheckProcess, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = Begun.counts
+
+    def asking(self: Begun, *arguments: Any) -> Any:
+        self._sent.join()
+        return counts(self, *arguments)
+
+    monkeypatch.setattr(Begun, "counts", asking)
+    monkeypatch.setattr(check_process, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(check_process, "LOOK_SECONDS", 0.05)
+    os.kill(process.process.pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+    if how == "killed early":
+        process.process.wait(WAIT)
+    assert multiplied().verdict.checked == 60 * 40
+    assert same_bits() and HERE == [((0, 60), (0, 40))] and process.process.wait(WAIT) == -signal.SIGKILL
+
+
+def test_error_is_one_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one dies of a file that has shrunk, or ends."""
+    begin = module.begin
+
+    def shrinking(*arguments: Any) -> Any:
+        os.truncate("a.npy", 200)
+        return begin(*arguments)
+
+    monkeypatch.setattr("pipeline.engine.array.begin", shrinking)
+    with pytest.raises(PipelineError, match=r"a\.npy: "):
+        multiplied()
+    assert not Path("c.npy").exists()
+
+
+def test_what_it_does_not_know_is_computed_here(process: CheckProcess) -> None:
+    multiplied(changed(lambda *arguments: MATMUL.compute(*arguments)))
+    assert same_bits() and HERE and process.process.poll() is None
+
+
+def test_nothing_is_begun_within_a_limit_of_memory(process: CheckProcess) -> None:
+    multiplied(memory_limit=2**30)
+    assert same_bits() and HERE and process.process.poll() is None
