@@ -27,7 +27,7 @@ TARGETS, FEW_TARGETS = constant(DESCENT, "MOST_TARGETS"), constant(DESCENT, "FEW
 STEPS = ((constant(DESCENT, "LONG"), FEW_TARGETS), (constant(DESCENT, "SHORT"), TARGETS))
 MOST_RANGES = 12
 # Ranges that are gathered, and that are only counted, of the instances of the kernel; the first is that of one range.
-SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (3, 5), (5, 3), (8, 0), (1, 11), (5, 7))
+SHAPES = ((1, 0), (1, 2), (2, 0), (3, 0), (2, 2), (1, 5), (5, 0), (3, 3), (3, 5), (5, 3), (8, 0), (1, 11), (5, 6))
 BLOCKS_PER_SM = 2  # at most, of a kernel
 LANES = 32  # of a warp
 AROUND_BYTES = 2**24  # of samples that are counted like those that were read, at most: all of them may be kept
