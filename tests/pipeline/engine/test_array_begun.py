@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipeline.cluster.check_process import COMPUTES, CheckProcess
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array_begun import Begun
 from pipeline.errors import PipelineError
+from pipeline.timeline import Timeline
 from tests.cases.matmul import on_cpu
 from tests.pipeline.engine.test_array_ahead import changed, multiplied, ordinary
 from workflows.matmul import MATMUL
@@ -113,3 +115,14 @@ def test_what_it_does_not_know_is_computed_here(process: CheckProcess) -> None:
 def test_nothing_is_begun_within_a_limit_of_memory(process: CheckProcess) -> None:
     multiplied(memory_limit=2**30)
     assert same_bits() and HERE and process.process.poll() is None
+
+
+def test_only_its_region_is_taken_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    region = ((0, 4), (0, 6))
+    one = SimpleNamespace(region=region, counts=lambda timeline: {"exact": 24})
+    monkeypatch.setitem(module._of_runs, "a run", one)  # type: ignore[arg-type]
+    plan: Any = SimpleNamespace(run="a run")
+    assert module.begun(plan, ((4, 8), (0, 6)), Timeline()) is None
+    assert module.begun(SimpleNamespace(run="another"), region, Timeline()) is None  # type: ignore[arg-type]
+    assert module.begun(plan, region, Timeline()) == {"exact": 24}
+    assert module.begun(plan, region, Timeline()) is None
