@@ -58,7 +58,7 @@ def process(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -
 
 def same_bits() -> bool:
     expected = on_cpu(np.load("a.npy"), np.load("b.npy"))
-    return np.load("c.npy").tobytes() == expected.tobytes()
+    return bool(np.load("c.npy").tobytes() == expected.tobytes())
 
 
 def test_it_computes(process: CheckProcess) -> None:
@@ -123,6 +123,7 @@ def test_only_its_region_is_taken_and_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(module._of_runs, "a run", one)  # type: ignore[arg-type]
     plan: Any = SimpleNamespace(run="a run")
     assert module.begun(plan, ((4, 8), (0, 6)), Timeline()) is None
-    assert module.begun(SimpleNamespace(run="another"), region, Timeline()) is None  # type: ignore[arg-type]
+    other: Any = SimpleNamespace(run="another")
+    assert module.begun(other, region, Timeline()) is None
     assert module.begun(plan, region, Timeline()) == {"exact": 24}
     assert module.begun(plan, region, Timeline()) is None
