@@ -120,7 +120,7 @@ def test_nothing_is_begun_within_a_limit_of_memory(process: CheckProcess) -> Non
 def test_only_its_region_is_taken_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     region = ((0, 4), (0, 6))
     one = SimpleNamespace(region=region, counts=lambda timeline: {"exact": 24})
-    monkeypatch.setitem(module._of_runs, "a run", one)  # type: ignore[arg-type]
+    monkeypatch.setitem(module._of_runs, "a run", one)
     plan: Any = SimpleNamespace(run="a run")
     assert module.begun(plan, ((4, 8), (0, 6)), Timeline()) is None
     other: Any = SimpleNamespace(run="another")
