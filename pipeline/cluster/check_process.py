@@ -16,9 +16,13 @@ from pipeline.process.beat import STALL_SECONDS, step, work_of
 
 PROJECT = str(Path(__file__).parents[2])
 CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules with what it does, `serve`
-COMMAND = """import gc, importlib, sys
+COMMAND = """import gc, importlib, os, sys
+from multiprocessing.connection import Connection
 gc.set_threshold(1_000_000)  # nothing of what is imported is garbage
-importlib.import_module(sys.argv[1]).serve(int(sys.argv[2]))"""
+try:
+    importlib.import_module(sys.argv[1]).serve(Connection(int(sys.argv[2])))
+finally:  # at once: nobody wants what its threads are doing
+    os._exit(0)"""
 
 LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
 END_SECONDS = 1.0  # for a process that does nothing

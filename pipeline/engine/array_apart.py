@@ -95,15 +95,8 @@ class ChecksApart(PreparedChecks):
                 Thread(target=self._process.wait, name="ending", daemon=True).start()
 
 
-def serve(fd: int) -> None:
+def serve(connection: Connection) -> None:
     """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
-    try:
-        _serve(Connection(fd))
-    finally:  # at once: nobody wants what its threads are doing
-        os._exit(0)
-
-
-def _serve(connection: Connection) -> None:
     os.nice(NICE)
     sys.setswitchinterval(SWITCH_SECONDS)
     import numpy.ma  # noqa: F401, which np.unique would import during a check, for 30 ms

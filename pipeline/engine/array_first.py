@@ -18,15 +18,8 @@ from pipeline.timeline import Timeline
 from workflows import WORKFLOWS, ArrayJob
 
 
-def serve(fd: int) -> None:
+def serve(connection: Connection) -> None:
     """The other process, which ends with the first one."""
-    try:
-        _serve(Connection(fd))
-    finally:  # at once: nobody wants what its threads are doing
-        os._exit(0)
-
-
-def _serve(connection: Connection) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     connection.recv()  # the plan is there
     name, values, region = pickle.load(sys.stdin.buffer)
