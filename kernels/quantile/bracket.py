@@ -25,6 +25,7 @@ from kernels.quantile.gathered import (
     BLOCKS_PER_SM,
     COUNTS,
     FEW_TARGETS,
+    INSTANCES,
     KEPT,
     KEYS,
     MOST_RANGES,
@@ -45,6 +46,8 @@ from kernels.quantile.gathered import (
 from kernels.quantile.gpu import THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import to_samples
 from kernels.quantile.ranges import HEAVY, Picked, Range, Ranges, Target, Window, greatest_key, ranges_of, targets_of
+
+__all__ = ["INSTANCES", "Around", "Found", "find_on_device"]  # what is inspected, too
 
 DRAWN_BYTES = 2**18  # of the small sample, which one block searches
 LEAST = 2**20  # of fewer samples passes take no longer
