@@ -163,5 +163,5 @@ def object_store(*buckets: str) -> Iterator[dict[str, str]]:
             "AWS_SECRET_ACCESS_KEY": "test",
         }  # fmt: skip
     finally:
-        server.terminate()
+        server.kill()  # has nothing to lose, and would ignore another signal that this process ignores
         server.wait(60)
