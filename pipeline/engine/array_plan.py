@@ -61,6 +61,18 @@ def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ..
     return needed
 
 
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Reads blocks of inputs for a workflow that streams, which may put the elements into `out`."""
+
+    plan: ArrayPlan
+    read: Callable[[ArrayFile, Bounds], Any]
+    out: Any
+
+    def __call__(self, number: int, bounds: Bounds) -> Any:
+        return self.read(self.plan.inputs[number], bounds)
+
+
 def compute_region(
     plan: ArrayPlan, region: Bounds, read: Callable[[ArrayFile, Bounds], Any], timeline: Timeline, out: Any = None
 ) -> Counted:
@@ -70,12 +82,8 @@ def compute_region(
     """
     began, before = perf_counter(), _reading(timeline)
 
-    def read_input(number: int, bounds: Bounds) -> Any:
-        return read(plan.inputs[number], bounds)
-
-    read_input.out = out  # type: ignore[attr-defined]
     streams = plan.workflow.streams
-    blocks: Any = read_input if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
+    blocks = _Reader(plan, read, out) if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
     with stage_range("kernel"):
         elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
     waited = _reading(timeline) - before

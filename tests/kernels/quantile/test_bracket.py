@@ -117,10 +117,26 @@ def test_one_range_is_proven_by_the_read(cp: Any, kind: str, dtype: str) -> None
         np.testing.assert_array_equal(got, count_around_on_device(other, search.statistics).get())
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_what_finds_no_room_in_one_range_is_not_proven(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_room = bracket._Read._make_room
+    monkeypatch.setattr(bracket._Read, "_make_room", lambda read, shape, share: make_room(read, shape, 0.0))
+    for module in (bracket, gathered):
+        monkeypatch.setattr(module, "TILE_BYTES", 64)
+    samples = (np.random.default_rng(6).normal(size=30_001) * 1e6).astype(dtype)
+    search, on_device = begun(dtype, ["0.5"]), cp.asarray(samples)
+    found = find_on_device(on_device, search.ranks, True)
+    assert found == Found(30_001, 0, {})
+    assert completed(search, on_device, found).keys == {15_000: int(np.sort(to_keys(samples))[15_000])}
+
+
 def test_a_sample_that_is_not_counted_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = cp.asarray(np.random.default_rng(5).normal(size=30_001))
     queue = gathered.queue_ranges
-    shorter = lambda samples, *others: queue(samples[:-1], *others)  # noqa: E731
+
+    def shorter(samples: Any, *others: Any) -> None:
+        queue(samples[:-1], *others)
+
     for module, quantiles in ((gathered, ["0.5"]), (bracket, FIVE)):
         monkeypatch.setattr(module, "queue_ranges", shorter)
         assert find_on_device(samples, begun("float64", quantiles).ranks, True) is None

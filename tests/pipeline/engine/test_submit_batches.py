@@ -106,6 +106,24 @@ def test_tasks_of_several_chunks_are_checked_chunk_by_chunk(
     assert submitted["compute_chunks"] == 27
 
 
+def test_tasks_begin_in_their_order_and_before_checks(
+    path: str, workers: Workers, submitted: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask takes tasks of one priority in any order."""
+    asked: dict[str, list[float]] = {}
+    submit = workers.client.submit
+
+    def note(*arguments: Any, key: str, priority: float = 0, **keywords: Any) -> Any:
+        asked.setdefault(key.partition("-")[0], []).append(priority)
+        return submit(*arguments, key=key, priority=priority, **keywords)
+
+    monkeypatch.setattr(workers.client, "submit", note)
+    counted(path)
+    computing = asked["compute_chunks"]
+    assert len(computing) == 7 and computing == sorted(set(computing), reverse=True)
+    assert min(computing) > max(asked["recompute_parts"])
+
+
 def test_progress_trace_and_stages_are_those_of_chunks(path: str, submitted: Counter[str]) -> None:
     steps: list[int] = []
     source, options = open_source((path,)), HistogramOptions()
