@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from threading import Lock
@@ -27,13 +28,13 @@ class HostDriver:
     Attributes
     ----------
     copied
-        Target addresses of the copies, in the order of the calls.
+        Target addresses of the latest copies, in the order of the calls.
     refuses
         Status of each function, by name, that fails from now on.
     """
 
     def __init__(self) -> None:
-        self.copied: list[int] = []
+        self.copied: deque[int] = deque(maxlen=1000)
         self.refuses: dict[str, int] = {}
         self._lock = Lock()
         self._numbers = count(1)
@@ -121,15 +122,18 @@ class HostReader(Reader):
     def _start(self, files: Any, runs: Any, target: Any, *others: Any) -> Pending:
         """As on a GPU."""
         pending = super()._start(files, runs, target, *others)
-        get = pending.get
+        return _Marking(pending._end, pending._threads, pending._started, (pending._kept, target))
 
-        def get_and_mark() -> int:
-            got = get()
-            target.has_value[:got] = 1
-            return got
 
-        pending.get = get_and_mark  # type: ignore[method-assign]
-        return pending
+class _Marking(Pending):
+    """A read that marks what it has filled. A function in place of `get` would be a cycle, which holds hundreds of
+    MB until the garbage collector happens to run."""
+
+    def get(self) -> int:
+        """As on a GPU."""
+        got = super().get()
+        self._kept[1].has_value[:got] = 1
+        return got
 
 
 class HostWriter(Writer):

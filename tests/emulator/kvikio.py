@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -70,6 +71,12 @@ class HostFile:
         return SimpleNamespace(get=get)
 
 
+@cache
+def _transfers() -> tuple[HostReader, HostWriter]:
+    """For the life of the process, as on a GPU: nothing ends their threads."""
+    return HostReader(HostDriver(), 3, 64), HostWriter(HostDriver(), 3, 64)
+
+
 def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace these parts of CuPy and kvikio, without a GPU."""
     monkeypatch.setattr(cp.cuda, "Stream", HostStream, raising=False)
@@ -85,9 +92,8 @@ def install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cp.cuda, "alloc_pinned_memory", bytearray, raising=False)
     monkeypatch.setattr(transfer, "find_devices", lambda: SimpleNamespace(usable=1))
     monkeypatch.setattr(transfer, "_direct", lambda: False)
-    reader = HostReader(HostDriver(), 3, 64)
+    reader, writer = _transfers()
     monkeypatch.setattr(transfer, "_reader", lambda: reader)
-    writer = HostWriter(HostDriver(), 3, 64)
     monkeypatch.setattr(array_gpu, "writer", lambda threads, part_bytes: writer)
     monkeypatch.setattr(blocks, "_ready", {})
     monkeypatch.setattr(
