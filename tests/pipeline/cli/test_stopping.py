@@ -86,7 +86,9 @@ START = "import atexit, signal, time; from pipeline.process import signals; from
 FIRST = "from pipeline import packages; packages.foreign = lambda: signal.raise_signal(2)"
 
 
-@pytest.mark.parametrize(("place", "expected"), [(FIRST, (-2, "")), (BEFORE, (143, "stopped by SIGTERM\n")), (AFTER, (0, ""))])
+@pytest.mark.parametrize(
+    ("place", "expected"), [(FIRST, (-2, "")), (BEFORE, (143, "stopped by SIGTERM\n")), (AFTER, (0, ""))]
+)
 def test_signal_in_the_first_and_last_milliseconds(place: str, expected: tuple[int, str]) -> None:
     """Ended without a word, or with a traceback."""
     words = [sys.executable, "-c", f"{START}; {place}; main(['--version'])"]
