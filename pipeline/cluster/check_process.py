@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 from kernels.common.private import temporary_folder
 from pipeline.cluster.processes import ENVIRONMENT
 from pipeline.process import supervisor
-from pipeline.process.beat import STALL_SECONDS, step, work_of
+from pipeline.process.beat import step, work_of
 from pipeline.process.signals import held
 
 PROJECT = str(Path(__file__).parents[2])
@@ -91,14 +91,14 @@ def _scratch_folder() -> str:
     return folder
 
 
-def comes(process: Popen[bytes], connection: Connection) -> bool:
-    """Wait for an answer; False if the process does nothing for too long."""
+def comes(process: Popen[bytes], connection: Connection, seconds: float) -> bool:
+    """Wait for an answer; False if the process does nothing for so long, unless that is 0."""
     idle, before = 0, work_of(process.pid)
     while not connection.poll(LOOK_SECONDS):
         step()  # this process waits, and not for ever
         now = work_of(process.pid)
         idle, before = idle + 1 if now == before else 0, now
-        if idle * LOOK_SECONDS >= STALL_SECONDS:
+        if 0 < seconds <= idle * LOOK_SECONDS:
             return False
     return True
 

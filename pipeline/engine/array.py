@@ -131,7 +131,7 @@ def run_array(
     later = Resumable(journal.token, journal.continued, lambda: journal.saved) if journal.possible else None
     loop = Run(settings, LANES, journal.seed)
     loop.stages.nbytes = nbytes
-    limit = settings.device_memory_limit
+    limit, stall = settings.device_memory_limit, settings.placement.stall_seconds
     plan = plan_array(workflow, options, asked, path, settings, loop.seed)
     placed = cluster_bytes(sources, settings.placement) and nbytes
     done = RegionsDone(journal)
@@ -146,11 +146,11 @@ def run_array(
         the checks need the inputs for."""
         together = workflow.prepare and checked_together(plan, settings)
         if together:
-            ahead.append(files.enter_context(closing(_prepared_checks(plan, device))))
+            ahead.append(files.enter_context(closing(_prepared_checks(plan, device, stall))))
         if not together or done.elements is not None:  # an earlier run may have finished some
             return
         _, regions = cut(device, within_limits(1, device, settings))
-        if device == "cpu" and regions and (first := begin(plan, regions[0], ready)):
+        if device == "cpu" and regions and (first := begin(plan, regions[0], ready, stall)):
             files.enter_context(closing(first))
         else:
             ahead[0].begin([group.bounds for group in joined_regions(plan, regions, device, 1)])
@@ -187,7 +187,7 @@ def run_array(
                         escape=checked.escape, undetected=checked.undetected, rounding=asked.rounding)  # fmt: skip
 
 
-def _prepared_checks(plan: ArrayPlan, device: str) -> PreparedChecks:
+def _prepared_checks(plan: ArrayPlan, device: str, stall: float) -> PreparedChecks:
     """Checks that are prepared by a thread or, beside a GPU and if there is much to check, by another process.
 
     That gets the workflow by its name, so it makes only the jobs' own checks: workflows have functions that only Dask
@@ -198,7 +198,7 @@ def _prepared_checks(plan: ArrayPlan, device: str) -> PreparedChecks:
     if device == "gpu" and own and workflow.operations and workflow.operations(plan.native(), plan.options) >= APART:
         from pipeline.engine.array_apart import ChecksApart
 
-        return ChecksApart(plan)
+        return ChecksApart(plan, stall)
     return ChecksAhead(plan)
 
 

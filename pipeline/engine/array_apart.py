@@ -35,11 +35,11 @@ NICE = 5  # so that what feeds a GPU does not wait for it
 
 
 class ChecksApart(PreparedChecks):
-    """As `ChecksAhead`, in another process. If that one fails, this one makes the checks."""
+    """As `ChecksAhead`, in another process. If that fails, or does nothing for so long, this one makes the checks."""
 
-    def __init__(self, plan: ArrayPlan) -> None:
+    def __init__(self, plan: ArrayPlan, seconds: float) -> None:
         super().__init__()
-        self._plan = plan
+        self._plan, self._seconds = plan, seconds
         self._process: Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._asking, self._closing = Lock(), Lock()
@@ -73,7 +73,7 @@ class ChecksApart(PreparedChecks):
         with suppress(OSError, EOFError, pickle.UnpicklingError):
             if self._process and self._connection and not self._connection.closed:
                 self._connection.send((output, region))
-                if comes(self._process, self._connection):
+                if comes(self._process, self._connection, self._seconds):
                     answer: tuple[Checked, float, float] | None = self._connection.recv()
                     return answer
         self.close()

@@ -34,10 +34,14 @@ class Begun:
         Started for it.
     ready
         Waits for the output file.
+    seconds
+        How long the process may do nothing.
     """
 
-    def __init__(self, plan: ArrayPlan, region: Bounds, process: CheckProcess, ready: Callable[[], OutputFile]) -> None:
-        self.region, self._run, self._process = region, plan.run, process
+    def __init__(
+        self, plan: ArrayPlan, region: Bounds, process: CheckProcess, ready: Callable[[], OutputFile], seconds: float
+    ) -> None:  # fmt: skip
+        self.region, self._run, self._process, self._seconds = region, plan.run, process, seconds
         self._sent = Thread(target=self._send, args=(plan, ready), name="begun", daemon=True)
         self._sent.start()
         _of_runs[plan.run] = self
@@ -55,7 +59,7 @@ class Begun:
         self._sent.join()
         process, connection, *_ = self._process
         with suppress(OSError, EOFError, ValueError, pickle.UnpicklingError):
-            if comes(process, connection):
+            if comes(process, connection, self._seconds):
                 counts, times = connection.recv()
                 timeline.join(times)
                 return cast("Mapping[str, int]", counts)
@@ -68,11 +72,11 @@ class Begun:
         end(*self._process[:2])
 
 
-def begin(plan: ArrayPlan, region: Bounds, ready: Callable[[], OutputFile]) -> Begun | None:
+def begin(plan: ArrayPlan, region: Bounds, ready: Callable[[], OutputFile], seconds: float) -> Begun | None:
     """Begin a region, if a process was started for that; another one would start too late."""
     own = plan.workflow.compute is getattr(WORKFLOWS.get(plan.workflow.name), "compute", None)
     process = take(COMPUTES) if own else None
-    return Begun(plan, region, process, ready) if process else None
+    return Begun(plan, region, process, ready, seconds) if process else None
 
 
 def begun(plan: ArrayPlan, region: Bounds, timeline: Timeline) -> Mapping[str, int] | None:

@@ -59,9 +59,10 @@ def here(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> I
     assert not [thread for thread in threading.enumerate() if thread.name == "ahead"]
 
 
-def multiplied(workflow: Any = MATMUL, **settings: Any) -> Outcome:
+def multiplied(workflow: Any = MATMUL, stall_seconds: float = 600, **settings: Any) -> Outcome:
     sources = [open_source((f"{name}.npy",), samples=False) for name in "ab"]
-    return run_array(workflow, MatmulOptions(), sources, "c.npy", Settings(Placement("cpu"), **settings))
+    placement = Placement("cpu", stall_seconds=stall_seconds)
+    return run_array(workflow, MatmulOptions(), sources, "c.npy", Settings(placement, **settings))
 
 
 def hanging(*arguments: Any) -> Any:

@@ -131,10 +131,10 @@ def test_waiting_for_it_is_no_standstill_while_it_works(
         process_of(apart).send_signal(signal.SIGSTOP)
         return MATMUL.compute(*arguments)
 
-    changes = {"LOOK_SECONDS": 0.05, "STALL_SECONDS": 0.1, "work_of": work_of, "step": lambda: steps.append(None)}
+    changes = {"LOOK_SECONDS": 0.05, "work_of": work_of, "step": lambda: steps.append(None)}
     for name, value in changes.items():
         monkeypatch.setattr(check_process, name, value)
-    assert multiplied(changed(ending)).verdict.checked == 60 * 40 and not HERE and len(steps) >= 4
+    assert multiplied(changed(ending), 0.1).verdict.checked == 60 * 40 and not HERE and len(steps) >= 4
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "killed while it is asked"])
@@ -146,7 +146,6 @@ def test_this_process_checks_if_the_other_fails(
         return MATMUL.compute(*arguments)
 
     if how == "stopped":
-        monkeypatch.setattr(check_process, "STALL_SECONDS", 0.2)
         monkeypatch.setattr(check_process, "LOOK_SECONDS", 0.05)
     asked = ChecksApart._answer
 
@@ -156,7 +155,7 @@ def test_this_process_checks_if_the_other_fails(
         return asked(self, *question)
 
     monkeypatch.setattr(ChecksApart, "_answer", asking)
-    outcome = multiplied(changed(ending))
+    outcome = multiplied(changed(ending), 0.2 if how == "stopped" else WAIT)
     assert outcome.verdict.checked == 60 * 40 and len(HERE) == 1
     np.testing.assert_array_equal(np.load("c.npy"), on_cpu(np.load("a.npy"), np.load("b.npy")))
 
@@ -260,7 +259,7 @@ from workflows.regions import Spec
 inputs = tuple(join(open_source(("a.npy",), samples=False)) for _ in "ab")
 output = OutputFile("c", 0, Spec((60, 60), inputs[0].spec.dtype), False)
 plan = ArrayPlan(MATMUL, MatmulOptions(), inputs, output, "full", 1)
-apart = ChecksApart(plan)
+apart = ChecksApart(plan, 600)
 apart.begin([((0, 60), (0, 60))])
 print(apart._process.pid, flush=True)
 time.sleep(60)

@@ -84,12 +84,11 @@ def test_this_process_computes_if_the_other_fails(
         return counts(self, *arguments)
 
     monkeypatch.setattr(Begun, "counts", asking)
-    monkeypatch.setattr(check_process, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(check_process, "LOOK_SECONDS", 0.05)
     os.kill(process.process.pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
     if how == "killed early":
         process.process.wait(WAIT)
-    assert multiplied().verdict.checked == 60 * 40
+    assert multiplied(stall_seconds=0.2).verdict.checked == 60 * 40
     assert same_bits() and HERE == [((0, 60), (0, 40))] and process.process.wait(WAIT) == -signal.SIGKILL
 
 
