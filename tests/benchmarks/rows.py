@@ -246,13 +246,15 @@ ROWS: tuple[Row, ...] = (
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
               "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
               "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "
-              "kernel begins before the sample is copied, and all counts come by one copy."),
+              "kernel begins before the sample is copied, and all counts come by one copy. With both, on an H100, the "
+              "ratio is 2.9 (constant) to 8.0 (gaussian), unverified 4.3 (sorted) to 9.8 (arrays_H100.json)."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
               "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
               "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram. Since this record arguments "
               "that were read once are not read again, all counts come by one copy, and Python takes two thirds of the "
-              "time. One launch for all samples and the sample gave 0.94 to 1.03 on an H100, but its kernels needed "
-              "more registers than there are."),
+              "time. With all of that the ratio on an H100 is 0.75 to 0.94, unverified 1.7 to 2.2 (arrays_H100.json). "
+              "One launch for all samples and the sample gave 0.94 to 1.03 there, but its kernels needed more "
+              "registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU")),
@@ -280,15 +282,16 @@ ROWS: tuple[Row, ...] = (
               "rate, and this job checks every sample besides. On 2026-11-21, where reading took longer, it was 1.07."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
-        bound="0.5 s are imports and Dask in one process, 0.9 s the pass of its two threads: 42 % exact sums, 36 % "
-              "copies from the page cache, 18 % verification with NumPy, which takes two thirds of that time with a "
-              "reference of fewer steps. Compiled C++ raised 0.47 to 0.97 by halving the time; blocks of 1 MiB instead "
-              "of 2 cost 0.1 s. NumPy holds the whole file in memory, this job 0.1 GB."),
+        bound="an older profile, in which NumPy verified instead of compiled code: 0.5 s are imports and Dask in one "
+              "process, 0.9 s the pass of its two threads, of which exact sums take 42 %, copies from the page cache "
+              "36 % and verification 18 %. Compiled C++ raised 0.47 to 0.97 by halving the time; blocks of 1 MiB "
+              "instead of 2 cost 0.1 s. NumPy holds the whole file in memory, this job 0.1 GB."),
     Row("matmul, 256 MiB of float32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "matmul"),
-        bound="one BLAS product in float64, which takes twice as long as in float32, is 33 % of the CPU time; its "
-              "error bound, rounding and the elements these leave open 25 %, the check of every element 10 %, starting "
-              "Dask 11 %, files and memory the rest. That is a sixth of the CPU time of the four products with carries "
-              "in int64 used before. A kernel of its own, which makes the product in float64 instead of BLAS and "
-              "rounds what it multiplies, takes 0.63 of that CPU time at 4096²; it is in this record."),
+        bound="131,072 × 512 by 512 × 512. While BLAS made the product, in float64, which takes twice as long as in "
+              "float32, that was 33 % of the CPU time; its error bound, rounding and the elements these leave open "
+              "25 %, the check of every element 10 %, starting Dask 11 %, files and memory the rest. That was a sixth "
+              "of the CPU time of the four products with carries in int64 used before. A kernel of its own has "
+              "replaced BLAS and rounds what it multiplies: 0.63 of that CPU time at 4096². This record has it, but "
+              "not the process that begins the product beside the imports; docs/matmul.md has 4096² with both."),
 )  # fmt: skip
