@@ -1,7 +1,7 @@
-"""Makes the checks of regions in a process of its own: in this one they would wait for the interpreter's lock.
+"""Checks regions in another process, because threads of the command's own process would wait for the GIL.
 
-While a GPU's worker starts, this process imports modules and makes a context. Checks that its threads prepare meanwhile
-made that take half as long again.
+While a GPU's worker starts, the command's process imports modules and makes a CUDA context. Threads that prepared
+checks there at the same time made the start take 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NICE = 5  # so that what feeds a GPU does not wait for it
 
 
 class ChecksApart(PreparedChecks):
-    """As `ChecksAhead`, in another process. If that one fails, this one makes the checks."""
+    """Like `ChecksAhead`, in another process. If that process fails, the worker makes the checks."""
 
     def __init__(self, plan: ArrayPlan) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
-"""A process that computes the first region on a CPU while this one imports Dask and starts its threads.
+"""Another process computes the first region on a CPU while the command's process imports Dask and starts its threads.
 
-In this process it would be slow: the kernel interrupts what computes when memory is unmapped, and waits for it. Input
-files are mapped there, so that nothing is copied; if they shrink, it dies, and the region is computed here.
+A thread of the command's process would be slow: whenever the process unmaps memory, the operating system interrupts its
+threads and waits for them. The other process maps the input files and copies nothing. If a file shrinks, that process
+dies, and the task of the region computes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the process does that computes the first region, for `array_begun`."""
+"""Computes the first region, in the process that `array_begun` starts."""
 
 from __future__ import annotations
 
