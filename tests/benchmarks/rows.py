@@ -104,8 +104,8 @@ ROWS: tuple[Row, ...] = (
                      "of a tile at a time, gave 0.94 for uint16."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
                bound="two multiprocessors examine each sample. In this record one counts the even bins and one the odd "
-                     "bins. On multiples of 32 one of them does all the work; other data reach 0.79 to 0.90. Since then "
-                     "a multiplication divides the bins and takes an instruction less: 0.90 to 0.94 of an H100's read "
+                     "bins. On multiples of 32 one of them does all the work; other data reach 0.79 to 0.90. Since "
+                     "then a multiplication divides the bins and takes an instruction less: 0.90 to 0.94 of an H100's read "
                      "on all data. Predicated increments become branches (0.58). float32 in as many bins needs three "
                      "windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet in one "
                      "bank."),
@@ -241,8 +241,8 @@ ROWS: tuple[Row, ...] = (
         bound="8 GiB go through the page cache, and this virtual machine gets the memory for it from its host. It "
               "hands memory back that has been free for seconds, and getting it again costs 3 s of system time per "
               "GiB, 0.3 GB/s a core, as touching memory shows. Reads alone, with long, no or sequential read-ahead, "
-              "had 0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just before, "
-              "1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
+              "had 0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just "
+              "before, 1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
               "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
               "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "
