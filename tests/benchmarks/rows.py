@@ -105,10 +105,10 @@ ROWS: tuple[Row, ...] = (
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
                bound="two multiprocessors examine each sample. In this record one counts the even bins and one the odd "
                      "bins. On multiples of 32 one of them does all the work; other data reach 0.79 to 0.90. Since "
-                     "then a multiplication divides the bins and takes an instruction less: 0.90 to 0.94 of an H100's read "
-                     "on all data. Predicated increments become branches (0.58). float32 in as many bins needs three "
-                     "windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet in one "
-                     "bank."),
+                     "then a multiplication divides the bins and takes an instruction less: 0.90 to 0.94 of an H100's "
+                     "read on all data. Predicated increments become branches (0.58). float32 in as many bins needs "
+                     "three windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet "
+                     "in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
