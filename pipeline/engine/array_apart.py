@@ -6,7 +6,6 @@ checks there at the same time made the start take 1.5 times as long.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 import sys
@@ -17,17 +16,15 @@ from multiprocessing.connection import Connection
 from subprocess import Popen
 from threading import Lock, Thread
 from time import perf_counter
-from typing import Any, cast
 
 from pipeline.cluster.check_process import CHECKS, comes, start, take
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks, check_here
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_plan import ArrayPlan, dump, load
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.threads import SWITCH_SECONDS
 from pipeline.timeline import Timeline
-from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
@@ -51,8 +48,7 @@ class ChecksApart(PreparedChecks):
                 self._start(regions)
 
     def _start(self, regions: Sequence[Bounds]) -> None:
-        values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
-        pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
+        pickled = dump(self._plan, list(regions))
         self._process, self._connection, plan, _ = take(CHECKS) or start(CHECKS)
         with plan:
             plan.write(pickled)
@@ -96,14 +92,14 @@ class ChecksApart(PreparedChecks):
 
 
 def serve(connection: Connection) -> None:
-    """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
+    """What the helper process does: prepares checks, and makes those that it is asked for, until the command ends."""
     os.nice(NICE)
     sys.setswitchinterval(SWITCH_SECONDS)
     import numpy.ma  # noqa: F401, which np.unique would import during a check, for 30 ms
 
     connection.recv()  # the plan is there
-    name, values, regions = pickle.load(sys.stdin.buffer)
-    ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values), MappedFiles())
+    plan, regions = load(sys.stdin.buffer)
+    ahead = ChecksAhead(plan, MappedFiles())
     ahead.begin(regions)
     ahead.hurry()  # it takes all cores, and gives way
     answers = ThreadPoolExecutor(1)
