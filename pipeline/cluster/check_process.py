@@ -61,7 +61,7 @@ def take(module: str) -> CheckProcess | None:
 
 
 def start(module: str) -> CheckProcess:
-    """Start a helper; OSError if that is impossible."""
+    """Start one; OSError if that is impossible."""
     variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(_import_path())}
     with ExitStack() as stack:
         ours, theirs = map(stack.enter_context, Pipe())
