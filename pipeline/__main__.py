@@ -1,6 +1,7 @@
 """The command: splits off its supervisor, sets up its process and starts the fork server, before large imports."""
 
 import os
+import signal
 import sys
 
 NVIDIA_DRIVER = "/proc/driver/nvidia"
@@ -132,6 +133,8 @@ def option(words: list[str], name: str) -> str | None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, with few enough BLAS threads to leave each worker thread its share of the cores."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # of imports that it interrupts Python would show a traceback
     leave_working_folder_out()
     from pipeline.packages import REMEDY, foreign
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from kernels.common.once import once_per_process
 from pipeline.api import Given, Jobs, Path, run
 from pipeline.engine.array import ArrayResult
 from workflows.digest import DigestResult
@@ -133,6 +133,6 @@ def submit(job: Any, *files: Any, **arguments: Any) -> Submitted[Any]:
     return Submitted(_threads(elsewhere).submit(run, job, *files, **arguments))
 
 
-@cache
+@once_per_process
 def _threads(elsewhere: bool) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(ON_CLUSTERS if elsewhere else 1, "pipeline")

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
+
+from kernels.common.once import once_per_process
 
 HEIGHT = 256  # rows at a time: temporaries stay in the cache
 
@@ -20,7 +21,7 @@ Result = TypeVar("Result")
 _own = threading.local()  # has `inside` in the threads of the pool, and `most` in those of `limited`
 
 
-@cache
+@once_per_process
 def pool() -> ThreadPoolExecutor:
     """Threads for calls that release the GIL; one for each core, however many checks run at a time."""
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)), "tiles", lambda: setattr(_own, "inside", True))

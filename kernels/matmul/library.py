@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from kernels.common.once import once_per_process
 from kernels.common.tiles import on_tiles
 
 NO_HALF_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
@@ -85,7 +85,7 @@ def _fewer_and_fewer(rows: int) -> Iterator[slice]:
         start += height
 
 
-@cache
+@once_per_process
 def _calls() -> ThreadPoolExecutor | None:
     """Threads for as many calls of BLAS as keep all cores busy, whatever computes in this process; None for one."""
     cores, threads = len(os.sched_getaffinity(0)), os.environ.get("OPENBLAS_NUM_THREADS", "")

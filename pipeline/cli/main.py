@@ -85,6 +85,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line: every error is one line on stderr, and the exit status tells its kind."""
     with signals.handled(), warnings.catch_warnings():
         warnings.simplefilter("always", PipelineWarning)
+        # Of Dask, on a machine without a network: runs there need none.
+        warnings.filterwarnings("ignore", "Couldn't detect a suitable IP address", RuntimeWarning)
         warnings.showwarning = show_warning  # type: ignore[assignment]
         try:
             name = program()

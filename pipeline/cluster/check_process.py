@@ -6,13 +6,17 @@ import atexit
 import os
 import sys
 from contextlib import ExitStack, suppress
+from functools import cache
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import BinaryIO, NamedTuple
 
+from kernels.common.private import temporary_folder
 from pipeline.cluster.processes import ENVIRONMENT
+from pipeline.process import supervisor
 from pipeline.process.beat import STALL_SECONDS, step, work_of
+from pipeline.process.signals import held
 
 PROJECT = str(Path(__file__).parents[2])
 CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules whose `serve` it runs
@@ -38,6 +42,7 @@ class CheckProcess(NamedTuple):
 
 
 _early: list[CheckProcess] = []
+_until_exit = ExitStack()
 
 
 def start_early(module: str = CHECKS) -> None:
@@ -62,7 +67,7 @@ def take(module: str) -> CheckProcess | None:
 
 def start(module: str) -> CheckProcess:
     """Start one; OSError if that is impossible."""
-    variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(_import_path())}
+    variables = ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(_import_path()), "TMPDIR": _scratch_folder()}
     with ExitStack() as stack:
         ours, theirs = map(stack.enter_context, Pipe())
         plan = stack.enter_context(os.fdopen(os.memfd_create("plan"), "w+b"))  # of any size: nobody waits for a reader
@@ -74,6 +79,16 @@ def start(module: str) -> CheckProcess:
         stack.pop_all()
     theirs.close()
     return CheckProcess(process, ours, plan, module)
+
+
+@cache
+def _scratch_folder() -> str:
+    """Where these processes compile, and keep what cannot be cached: they are killed, and remove nothing."""
+    with held():
+        folder = str(_until_exit.enter_context(temporary_folder()))
+        supervisor.remove_at_end(folder)
+    atexit.register(_until_exit.close)
+    return folder
 
 
 def comes(process: Popen[bytes], connection: Connection) -> bool:

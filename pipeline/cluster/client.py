@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from distributed import Client
+from distributed import Client, utils
 
 CALL_SECONDS = 120  # the longest call warms up workers: CUDA contexts, kernels that are compiled
 CLOSE_SECONDS = 5
+
+
+def _renew_thread() -> None:
+    """A process that is forked from one that had a cluster lacks the thread in which Dask unpacks tasks, and waits."""
+    utils._offload_executor = ThreadPoolExecutor(1, "Dask-Offload")
+
+
+os.register_at_fork(after_in_child=_renew_thread)
 
 
 class LimitedClient(Client):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from time import perf_counter
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.once import once_per_process
 from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
 from pipeline.engine.aggregate_beside import Beside, checking_beside
 from pipeline.engine.aggregate_plan import Job, Pass
@@ -118,7 +119,7 @@ def recompute_parts(
     return tuple(iter(partial(next, references, None), None))
 
 
-@cache
+@once_per_process
 def _checking_threads() -> ThreadPoolExecutor:
     """As many as the worker has; they live as long as it does."""
     return ThreadPoolExecutor(worker_threads(), "check")

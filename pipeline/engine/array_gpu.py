@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.once import once_per_process
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
 from pipeline.gpu import resident
 from pipeline.gpu.blocks import release
@@ -254,7 +255,7 @@ def _threads() -> int:
     return min(WRITING_THREADS, max(2, cores()))
 
 
-@cache
+@once_per_process
 def _writers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_threads(), thread_name_prefix="write")
 

@@ -113,7 +113,9 @@ def results(
         except (PipelineError, GeneratorExit):
             raise
         except Exception as error:
-            raise _not_imported(error) or failure(name_of(started.item), error) from error
+            raise (
+                _not_imported(error) or _scheduler_lost(error, workers) or failure(name_of(started.item), error)
+            ) from error
         needed, extras = needed - (not started.extra), extras - started.extra
         start(not started.extra)
 
@@ -152,6 +154,16 @@ def _not_imported(error: BaseException) -> PipelineError | None:
         f"expected a scheduler and workers that can import {missing.name!r}, got one that cannot; start them where it "
         "lies (PYTHONPATH), or send it: client.upload_file('FILE.py')"
     )
+
+
+def _scheduler_lost(error: Exception, workers: Workers) -> PipelineError | None:
+    """The error of a scheduler that has ended; None if that is not why."""
+    from distributed.comm import CommClosedError
+
+    if not isinstance(error, CommClosedError) and getattr(error, "reason", None) != "scheduler-connection-lost":
+        return None
+    return PipelineError(f"{workers.description}: expected a scheduler that stays, got no connection to it; see its "
+                         "log for what ended it")  # fmt: skip
 
 
 class _Waiting:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 
 from pipeline.errors import PipelineError, PipelineWarning, unexpected
 from pipeline.process import log_lines, supervisor
-from pipeline.process.signals import Stopped, ignore
+from pipeline.process.signals import Stopped, ignore, stopped_by
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MOST_CHARACTERS = 4000  # of a line about an error, which may quote any input
@@ -77,6 +77,8 @@ def tell(error: BaseException) -> int:
     Under `python -X dev` an error that nobody foresaw keeps its traceback.
     """
     notes = getattr(error, "__notes__", ())
+    if not isinstance(error, PipelineError):
+        error = stopped_by() or error
     if isinstance(error, Stopped):
         say(str(error), *notes)
         return error.status

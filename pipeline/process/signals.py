@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Timer, current_thread, main_thread
@@ -14,6 +15,7 @@ from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
 from pipeline.process.supervisor import handled_signals
 
 TIME_LIMIT_STATUS = STATUS[signal.SIGUSR1]
+AGAIN_SECONDS = 0.05  # until what was lost is raised again
 
 
 class Stopped(SystemExit):
@@ -37,7 +39,8 @@ class _State:
     sealed = False  # everything is verified
     hurry: Stopped | None = None  # a signal came after that
     waiting: Stopped | None = None  # raised when no section holds it
-    raised = False
+    raised: Stopped | None = None
+    number = 0  # of its signal
     late: Timer | None = None  # ends this process if it does not leave, where there is no supervisor
     limit: str | None = None
 
@@ -46,6 +49,7 @@ def install() -> dict[signal.Signals, Any]:
     """Set handlers; returns those that were there before. Unblocks the signals: a supervisor has blocked them."""
     numbers = handled_signals()
     before = {number: signal.signal(number, _received) for number in numbers}
+    sys.unraisablehook = _unraisable
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     return before
 
@@ -59,7 +63,7 @@ def handled() -> Iterator[None]:
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is _received:
         yield
         return
-    before = install()
+    hook, before = sys.unraisablehook, install()
     try:
         yield
     finally:
@@ -67,10 +71,11 @@ def handled() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = hook
         if _State.late:
             _State.late.cancel()
-        _State.held, _State.sealed, _State.raised = 0, False, False
-        _State.waiting = _State.hurry = _State.late = _State.limit = None
+        _State.held, _State.sealed = 0, False
+        _State.raised = _State.waiting = _State.hurry = _State.late = _State.limit = None
 
 
 def limit(seconds: float, text: str) -> None:
@@ -90,7 +95,8 @@ def unseal() -> None:
     """Another run begins, which signals stop; one that came since `seal` does so now."""
     _State.sealed = False
     if _State.hurry:
-        stopped, _State.hurry, _State.raised = _State.hurry, None, True
+        stopped, _State.hurry = _State.hurry, None
+        _State.raised = stopped
         raise stopped
 
 
@@ -119,6 +125,22 @@ def held() -> Iterator[None]:
             raise stopped
 
 
+def stopped_by() -> Stopped | None:
+    """What stopped the run. What it interrupted may have failed in a way of its own, like a compiler that imports."""
+    return _State.raised
+
+
+def _unraisable(lost: Any) -> None:
+    """Raise again what came in a finalizer or a callback, from which Python lets nothing out."""
+    if _State.raised is None or lost.exc_value is not _State.raised:
+        sys.__unraisablehook__(lost)
+        return
+    number, _State.raised = _State.number, None
+    again = Timer(AGAIN_SECONDS, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+
+
 def _received(number: int, frame: Any) -> None:
     if _State.raised:
         return
@@ -132,8 +154,8 @@ def _received(number: int, frame: Any) -> None:
     if _State.sealed:
         _State.hurry = stopped
         return
-    _State.raised = True
-    if not supervisor.present():
+    _State.raised, _State.number = stopped, number
+    if not (supervisor.present() or _State.late):
         _State.late = Timer(LEAVE_SECONDS + 1, os._exit, (stopped.status,))
         _State.late.daemon = True
         with suppress(RuntimeError):  # no memory for a thread

@@ -6,12 +6,12 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.once import once_per_process
 from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, EncodedPiece, FilledPiece, Piece, RemotePiece, WholePiece
@@ -130,7 +130,7 @@ def _result(piece: BlockPiece, future: Future[NDArray[Any]], dtype: np.dtype[Any
     return future.result()[first : first + piece.nbytes // dtype.itemsize]
 
 
-@cache
+@once_per_process
 def _decoding_threads() -> ThreadPoolExecutor:
     """They live as long as the process."""
     return ThreadPoolExecutor(cores(), "decode")

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.once import once_per_process
 from pipeline.errors import PipelineError
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
@@ -41,10 +42,15 @@ MADV_POPULATE_WRITE = 23  # since Linux 5.14; without it pages are faulted in on
 
 Inside = tuple[Any, ...]  # slices and an ellipsis
 
-_giving_back = ThreadPoolExecutor(1, "unmap")  # in order, unmapping last; no caller waits for it
 _lock = Lock()
 _files: dict[str, _MappedFile] = {}
 _ended: deque[str] = deque(maxlen=1000)
+
+
+@once_per_process
+def _giving_back() -> ThreadPoolExecutor:
+    """In order, unmapping last; no caller waits for it."""
+    return ThreadPoolExecutor(1, "unmap")
 
 
 class _MappedFile:
@@ -99,13 +105,13 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
             many = file.written >= KEPT_BYTES
             file.written *= not many
         if many:
-            _giving_back.submit(file.give_back)
+            _giving_back().submit(file.give_back)
     finally:
         with _lock:
             file.writing -= 1
             last = file.ended and not file.writing
         if last:
-            _giving_back.submit(file.close)
+            _giving_back().submit(file.close)
 
 
 def begin_again(path: str) -> None:
@@ -127,7 +133,7 @@ def _drop(path: str) -> None:
     if (file := _files.pop(path, None)) is not None:
         file.ended = True
         if not file.writing:
-            _giving_back.submit(file.close)
+            _giving_back().submit(file.close)
 
 
 def _file_of(fd: int) -> tuple[int, int]:

@@ -81,6 +81,7 @@ PAIRS = {
             "kernels.matmul.formats": "formats, and the number of bits that the definition keeps",
             "kernels.common.constants": "reads these numbers",
             "kernels.common.tiles": "gives parts of the work to threads, and knows nothing of it",
+            "kernels.common.once": "makes those threads once in a process",
         },
     ),
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from threading import current_thread, main_thread
 from typing import Any, ParamSpec, TypeVar
+
+from kernels.common.once import once_per_process
 
 REQUESTS = 32  # of a process, at once
 
@@ -13,7 +14,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-@cache
+@once_per_process
 def threads() -> Any:
     """An executor. Dask's has daemons for threads: a process that ends does not wait for a server that stalls."""
     from distributed.threadpoolexecutor import ThreadPoolExecutor

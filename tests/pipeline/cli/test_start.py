@@ -89,3 +89,20 @@ def test_listed_variables_are_read(key: str, run: Run) -> None:  # noqa: F811
     done = subprocess.run([sys.executable, "-m", "pipeline", "histogram", str(ECG)], text=True, capture_output=True,
                           env=NO_DASK_CONFIG | {variable: "wrong"}, timeout=60, cwd=ROOT)  # fmt: skip
     assert done.returncode == 2 and done.stderr.startswith("error: ") and "wrong" in done.stderr
+
+
+NO_NETWORK = """
+import socket
+def connect(*_):
+    raise OSError(101, "Network is unreachable")
+socket.socket.connect = connect
+from pipeline.__main__ import main
+main()
+"""
+
+
+def test_nothing_is_said_of_a_network_that_no_run_needs(tmp_path: Path) -> None:
+    (tmp_path / "samples.bin").write_bytes(bytes(400))
+    words = [sys.executable, "-c", NO_NETWORK, "histogram", str(tmp_path / "samples.bin"), "--json", "--device", "cpu"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "") and json.loads(done.stdout)["result"]["samples"] == 100

@@ -68,15 +68,40 @@ def test_working_folder_that_was_removed(tmp_path: Path) -> None:
 
 BEFORE = "signals.install = lambda install=signals.install: (install(), signal.raise_signal(15))"
 AFTER = "atexit.register(signal.raise_signal, 15)"
-START = "import atexit, signal; from pipeline.process import signals; from pipeline.__main__ import main"
+LOST = """signals.install = lambda install=signals.install: (install(), [Late()].clear(), time.sleep(20))
+class Late:
+    def __del__(self):
+        signal.raise_signal(15)
+"""
+OTHER = """signals.install = lambda install=signals.install: (install(), fails())
+def fails():
+    try:
+        signal.raise_signal(15)
+    finally:
+        raise SyntaxError("cannot load what it needs")
+"""
+START = "import atexit, signal, time; from pipeline.process import signals; from pipeline.__main__ import main"
 
 
-@pytest.mark.parametrize(("place", "expected"), [(BEFORE, (143, "stopped by SIGTERM\n")), (AFTER, (0, ""))])
+FIRST = "from pipeline import packages; packages.foreign = lambda: signal.raise_signal(2)"
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"), [(FIRST, (-2, "")), (BEFORE, (143, "stopped by SIGTERM\n")), (AFTER, (0, ""))]
+)
 def test_signal_in_the_first_and_last_milliseconds(place: str, expected: tuple[int, str]) -> None:
     """Ended without a word, or with a traceback."""
     words = [sys.executable, "-c", f"{START}; {place}; main(['--version'])"]
     done = subprocess.run(words, env=ENV, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == expected
+
+
+@pytest.mark.parametrize("place", [LOST, OTHER])
+def test_signal_in_a_finalizer_or_where_it_becomes_another_error(place: str) -> None:
+    """Lost, with a traceback; or status 1 and an error of what it interrupted, as of Python's compiler."""
+    words = [sys.executable, "-c", f"{START}\n{place}\nmain(['--version'])"]
+    done = subprocess.run(words, env=ENV, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (143, "stopped by SIGTERM\n")
 
 
 def test_dask_pipeline_stops_as_the_command_does() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import dask
 import pytest
 
 from pipeline.cluster.placement import Placement
@@ -33,6 +34,20 @@ def test_scheduler_that_freezes_ends_the_run(path: str, tmp_path: Path, moment: 
         with pytest.raises(PipelineError, match=r"expected an answer of the scheduler within 1 s, got ") as caught:
             frozen = Told(**{moment: lambda *_: process.send_signal(signal.SIGSTOP)})
             counted(path, Placement(scheduler_file=file), monitor=frozen)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("moment", ["on_start", "progress"])
+def test_scheduler_that_dies_ends_the_run(path: str, tmp_path: Path, moment: str) -> None:
+    """With what to do, not with the name of a task that Dask has cancelled."""
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        scheduler(tmp_path) as (file, process),
+        started("worker", *WORKER, "--scheduler-file", file),
+    ):
+        killed = Told(**{moment: lambda *_: process.kill()})
+        with pytest.raises(PipelineError, match="expected a scheduler that stays, got no connection to it") as caught:
+            counted(path, Placement(scheduler_file=file), monitor=killed)
         assert "\n" not in str(caught.value)
 
 

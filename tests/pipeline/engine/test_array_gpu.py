@@ -183,7 +183,7 @@ def test_output_stays_mapped_from_its_first_region_to_the_end(tmp_path: Path, li
             mappings.append([line for line in maps.read_text(encoding="utf-8").splitlines() if job.output.path in line])
         assert len(mappings[0]) == 1 and mappings[0] == mappings[1]
         finish(job.output.path, limited=False)
-        mapped_output._giving_back.submit(int).result()
+        mapped_output._giving_back().submit(int).result()
         assert job.output.path not in maps.read_text(encoding="utf-8")
         with pytest.raises(PipelineError, match="expected a job that is under way"):
             compute_on_device(job, ((0, 2**13),), Timeline())

@@ -40,7 +40,7 @@ def write(path: str, start: int, stop: int, during: Any = None) -> None:
 
 def in_memory(path: str) -> int | None:
     """Resident bytes of this process's mapping of the file once pages are released; None for no mapping."""
-    mapped_output._giving_back.submit(int).result()  # after all others
+    mapped_output._giving_back().submit(int).result()  # after all others
     lines = Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines()
     place = next((number for number, line in enumerate(lines) if line.endswith(path)), None)
     if place is None:
