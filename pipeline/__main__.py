@@ -79,8 +79,7 @@ def expect_processes(words: list[str]) -> None:
 
 
 def expect_one_process(words: list[str], nbytes: int) -> None:
-    """Start the context of the only GPU, and what checks products beside it, or computes them on a CPU, if there are
-    so many."""
+    """Make the context of the only GPU; for large products, start the helper that checks them, or computes on a CPU."""
     if option(words, "--device") == "cpu" or not os.path.exists(NVIDIA_DRIVER):
         if words[0] == "matmul" and nbytes >= CHECKED_APART:
             from pipeline.cluster.check_process import COMPUTES, start_early

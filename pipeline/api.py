@@ -165,8 +165,8 @@ def run(
     recursive
         Whether a folder stands for all files below it, sorted by their paths, without hidden ones.
     where
-        Only samples for which this condition holds count, of jobs that return results: ``"0 <= x < 4000 and x != 7"``,
-        of the sample ``x``, its index ``i`` and columns.
+        For jobs that return results: count only samples for which this condition holds, ``"0 <= x < 4000 and x != 7"``
+        for example. ``x`` is the sample, ``i`` its index, other names are columns.
     mask
         A `.npy` file or an array of bool or uint8, of the shape of the samples: those where it is not 0 count.
     columns
@@ -174,14 +174,15 @@ def run(
     missing
         Samples equal to this number, or to one of several, do not count.
     gain, bias, transform
-        Such jobs get ``transform(x * gain + bias)``, in float64, in the place of the samples x that count: ``"abs"``,
-        ``"square"``, ``"sqrt"``, ``"log"``, ``"log2"`` or ``"log10"``.
+        For such jobs, replace each sample x that counts by ``transform(x * gain + bias)``, in float64; a transform is
+        ``"abs"``, ``"square"``, ``"sqrt"``, ``"log"``, ``"log2"`` or ``"log10"``.
     verify
         What to check on the CPU: ``"auto"``, as much as can be checked in the time that the run takes, at least 1 % of
         every chunk; ``"full"``, everything; ``"sample"``, 1/256 of every chunk; or ``"off"``. Of arrays on a GPU
         ``"auto"`` is a random run of 1/2048 of every GiB, since copying more of them would take longer than the job.
     chunk_bytes
-        Bytes per task; by default from the size of the input and the number of workers.
+        Bytes per chunk; for a job that writes an array, per region, inputs and output together. The default follows
+        from the size of the input and the number of workers.
     device
         ``"auto"``, ``"gpu"`` or ``"cpu"``; the result is the same. Arrays are computed where they lie.
     gpus

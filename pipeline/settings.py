@@ -22,8 +22,8 @@ class Settings:
     verify
         ``"auto"``, ``"full"``, ``"sample"`` or ``"off"``.
     chunk_bytes
-        Bytes per task (for a job that writes an array, inputs and output together); by default from the size of the
-        input and the number of workers.
+        Bytes per chunk; for a job that writes an array, per region, inputs and output together. The default follows
+        from the size of the input and the number of workers.
     device_memory_limit
         Bytes of device memory for all tasks that share a GPU.
     memory_limit

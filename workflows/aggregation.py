@@ -79,13 +79,13 @@ class Survey(Generic[Options]):
     resolve
         (options, result of the workflow) -> options. Raises ValueError if no options can be made of it, `Disproved`.
     of_rows
-        Whether, if the job is run on rows, each is surveyed by itself; otherwise all samples are, together.
+        Whether each row of a job on rows is surveyed by itself; otherwise all samples are surveyed together.
     proven
-        Whether a later pass proves what the survey gives next, however it does: this pass is not verified, then.
+        Whether a later pass proves what the next pass of the survey gives; that pass is then not verified.
     instead
-        What makes it unnecessary, for a message, if anything does.
+        What makes the survey unnecessary, for a message; empty if nothing does.
     choose
-        The job that runs next in the place of `workflow`; None for that one.
+        The job that runs next in place of `workflow`; None for `workflow`.
     """
 
     needed: Callable[[Options], bool]
@@ -133,9 +133,9 @@ class Aggregation(Generic[Options]):
         (partial as NumPy array, options) -> result; the only step that rounds. Raises ValueError if the samples,
         together, are not what the job needs, `Disproved`.
     compute_rows
-        (block, options of all rows or of each, `workflows.rows.Stretch`) -> the partials that compute gives for each
-        row of the stretch by itself, integers of shape (rows, entries) where the block is; None where it cannot. None
-        if rows are computed one by one; what changes compute has to change or to drop it.
+        (block, options of all rows or of each, `workflows.rows.Stretch`) -> for each row of the stretch the partial
+        that compute gives for it alone: integers of shape (rows, entries) where the block is; None where it cannot. The
+        attribute is None if rows are computed one by one. Code that replaces compute must replace or drop it.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
@@ -143,16 +143,16 @@ class Aggregation(Generic[Options]):
     label
         (position in the partial, options) -> name of the entry, for messages about a mismatch.
     check
-        (options, native dtype) -> what recomputes partials like reference, but compiled, as fast as the data can be
-        read, and by another algorithm than compute; it shares no function with compute either, and the reference in
-        turn recomputes a part of what it checks. None without a compiler: the reference checks everything.
+        (options, native dtype) -> a compiled `Check`: it recomputes partials like reference, but as fast as the data
+        can be read, and by another algorithm than compute, with which it shares no function. The reference recomputes
+        a part of what it checks. None without a compiler: then the reference checks everything.
     prepare
         (this, options, native dtype of the samples) -> the job that runs, and its options; None if it is this one.
     survey
-        The job that completes the options, if any. It runs again while what it resolved is still incomplete.
+        The job that completes the options, if any. It runs again while the options are still incomplete.
     look
-        (options, all samples as a CuPy array, shape (n,), native byte order) -> options, completed in place of surveys,
-        as far as it gets. None if there is no such way; what changes compute has to drop it.
+        (options, all samples as a CuPy array, shape (n,), native byte order) -> options, completed as far as possible
+        without surveys. None if there is no such way. Code that replaces compute must drop it.
     place
         (partial, index in the source of its block's first sample) -> partial, for partials that hold positions:
         compute and reference count from the start of the block.
@@ -160,39 +160,39 @@ class Aggregation(Generic[Options]):
         Whether compute and reference take a third argument: the indices in the source of the samples of their block, a
         range of the same length. Positions in partials are then indices in the source, and there is no `place`.
     c_order
-        Whether samples have to come in C order, which those of an array stored in Fortran order do not.
+        Whether samples must come in C order; those of an array stored in Fortran order do not.
     options_of_rows
         (options, number of rows, None if it is not known) -> options of each row, or one for all; without rows, their
         number is 1. Raises ValueError if these options are for other rows.
     within_rows
-        Of a job that is located and runs on rows: whether the indices count the samples of a row instead.
+        For a job that is located and runs on rows: whether the indices count the samples of a row instead.
     frame
-        Number of successive samples after which partials grow no more; blocks on a CPU hold many times as many.
+        Number of successive samples after which partials stop growing; blocks on a CPU hold many times as many.
     differences
         (partial, its reference, options) -> the entries in which they differ, in words; None if `label` names each.
     relocate
         (partial on the host, index in the block -> index in the source) -> partial, for partials that hold positions,
         where the samples of a block were selected from others.
     asked
-        What a wrapper of the job was asked for, by flag; for the report, and for what continues a run.
+        Options of a wrapper of the job, by flag; for the report, and for the journal that continues a run.
     empty
         (native dtype, options) -> partial of no samples; None to refuse empty files.
     cpu_source
-        C++ file that computes it on a CPU, if there is a compiler, without the GIL, so that threads of one process
-        compute in parallel.
+        C++ file that computes the job on a CPU, if there is a compiler. It runs without the GIL, so threads of one
+        process compute in parallel.
     formats
         Suffixes of supported result files; ``.png``, ``.svg`` and ``.pdf`` need a result that is `Drawn`.
     example
         A useful command line, without the job's name, shown in its help.
     kernel
-        The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
+        The variant of the courses that computes in place of the job's own kernel; empty if none does.
     dtypes
-        Names of the dtypes of samples that it takes; empty for all.
+        Names of the dtypes of samples that the job takes; empty for all.
     within
-        (partial, its reference) -> what is wrong with a partial that is not exact, but proven to be near; None where
-        partials have to be equal.
+        (partial, its reference) -> what is wrong with a partial that is not exact but has a proven bound; None where
+        partials must be equal.
     rounding
-        (dtype, number of samples, options) -> in words, how far a result may be off that is not exact; empty if it is.
+        (dtype, number of samples, options) -> in words, how far an inexact result may be off; empty if it is exact.
 
     Examples
     --------

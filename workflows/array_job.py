@@ -90,9 +90,9 @@ class ArrayJob(Generic[Options]):
         Plain and slow, sharing no code with compute. The memory of `elements` and of blocks read is reused after it
         returns.
     prepare
-        (read, region, specs, options, random generator, shared) -> what takes the elements and returns what check does,
-        once all is done that needs no elements: while they are computed. Read then reads the inputs again. `shared` is
-        a dict for what other regions of the run can use; they may be prepared at the same time.
+        (read, region, specs, options, random generator, shared) -> a function of the elements that returns what check
+        would. It does beforehand, while the elements are computed, all that needs no elements; `read` reads the inputs
+        again. `shared` is a dict for what other regions of the run can use. Regions may be prepared at the same time.
     pieces
         (spec of a region, options, elements) -> pieces of about that many elements that cover the region once, indexed
         from 0. They are checked one at a time; None if checking the region at once is faster.
@@ -104,27 +104,27 @@ class ArrayJob(Generic[Options]):
         Whether the check covers whole regions even in a sample, because it costs little.
     streams
         Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
-        blocks may be on a device); needs then gives the blocks that are held at a time. If that has an attribute
-        `out`, an array of the region's shape, compute may put the elements there, and return it.
+        blocks may be on a device); needs then gives the blocks that are held at a time. If the function has an
+        attribute `out`, an array of the region's shape, compute may put the elements there and return it.
     shares
         (region, specs, options) -> for each input, whether other regions need the same parts of it: those stay on a
         GPU, if there is room.
     verbatim
-        Whether elements are only moved, whatever they mean: compute and check then get them as they are stored, and the
+        Whether elements are only moved, not computed with: compute and check then get them as they are stored, and the
         output has the dtype of the first input, byte order included.
     operations
-        (specs, options) -> number of multiplications and additions, if they may take longer than moving the elements;
-        the number of GPUs follows from it.
+        (specs, options) -> number of multiplications and additions, if these may take longer than moving the elements;
+        it decides the number of GPUs.
     reads
-        (region, specs, options) -> for a job that streams, the parts of the inputs that it reads in all, one part of
-        each, for inputs that are cut into blocks elsewhere.
+        (region, specs, options) -> for a job that streams: all that it reads of the inputs, one part of each, for
+        inputs that are cut into blocks in another way.
     notes
         (specs, options) -> how the numbers are computed, by name, for people to read.
     rounding
-        (specs, options) -> in words, how far elements may be off that are not the same bits everywhere: the verdict
-        says it, and the job cannot be replayed; empty if bits are the same.
+        (specs, options) -> in words, how far elements may be off where bits differ between machines: the verdict says
+        so, and the job cannot be replayed. Empty if bits are the same everywhere.
     kernel
-        The variant of its ladder that computes in the place of the job's own kernel; empty if none does.
+        The variant of the courses that computes in place of the job's own kernel; empty if none does.
 
     Examples
     --------

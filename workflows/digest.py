@@ -116,7 +116,7 @@ def label(position: int, options: DigestOptions) -> str:
 
 DIGEST: Aggregation[DigestOptions] = Aggregation(
     name="digest",
-    summary="BLAKE3 of the samples, the same for every format, chunking and number of devices.",
+    summary="Compute the BLAKE3 of the samples, the same for every format, chunk size and number of devices.",
     example="'run-*.bin' -o digest.json",
     options=DigestOptions,
     compute=compute,

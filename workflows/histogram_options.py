@@ -50,8 +50,8 @@ class HistogramOptions:
         default=None,
         metadata={
             "help": f"Number of equal bins, 1 to {MAX_BINS}, or a rule of NumPy that chooses it: {', '.join(RULES)}. "
-            f"Without it {DEFAULT_BINS}; with `--range auto`, for integers, up to {DEFAULT_BINS}, as narrow as a whole "
-            "number allows.",
+            f"By default {DEFAULT_BINS}; of integers with `--range`, as many as are a whole number wide (with `auto` "
+            f"at most {DEFAULT_BINS}).",
             "metavar": "N",
             "read": read_bins,
         },
@@ -70,8 +70,8 @@ class HistogramOptions:
     edges: Edges | None = field(
         default=None,
         metadata={
-            "help": "File of bin edges, ascending: text, one a line, or .npy. Replaces --bins and --range. Of rows, a "
-            ".npy of two dimensions may have a line of edges for each.",
+            "help": "File of ascending bin edges: text with one edge per line, or .npy. Replaces --bins and --range. "
+            "With rows, a .npy of two dimensions may have edges for each row.",
             "metavar": "FILE",
             "read": read_edges,
             "of_file": True,
@@ -80,8 +80,7 @@ class HistogramOptions:
     scale: str = field(
         default="linear",
         metadata={
-            "help": "`linear`, or `log`: each bin is as many times as wide as the one before it; the range has to lie "
-            "above 0.",
+            "help": "`linear`, or `log`: bins grow by a constant factor, and the range must lie above 0.",
             "metavar": "SCALE",
         },
     )

@@ -73,14 +73,14 @@ class QuantileOptions:
     q: str | tuple[str, ...] = field(
         default="0,0.25,0.5,0.75,1",
         metadata={
-            "help": "Quantiles, numbers from 0 to 1 separated by commas: exactly what their decimals say.",
+            "help": "Quantiles: numbers from 0 to 1, separated by commas, as exact decimals or fractions.",
             "metavar": "Q,...",
             "read": read_quantiles,
         },
     )
     method: str = field(
         default="linear",
-        metadata={"help": f"One of those of numpy.quantile: {', '.join(METHODS)}.", "metavar": "METHOD"},
+        metadata={"help": f"A method of numpy.quantile: {', '.join(METHODS)}.", "metavar": "METHOD"},
     )
     nan: str = field(
         default="propagate",
@@ -256,7 +256,7 @@ SURVEY: Aggregation[QuantileOptions] = Aggregation(
 
 QUANTILE: Aggregation[QuantileOptions] = Aggregation(
     name="quantile",
-    summary="Exact quantiles of data of any size.",
+    summary="Compute exact quantiles of data of any size.",
     example="data.bin --dtype float32 --q 0.01,0.5,0.99",
     options=QuantileOptions,
     compute=lambda block, options: count(block, options.search),

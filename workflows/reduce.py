@@ -49,8 +49,8 @@ class ReduceOptions:
     nan: str = field(
         default="propagate",
         metadata={
-            "help": "`propagate`: one NaN makes the results NaN, and argmin and argmax its place. `omit`: NaN is left "
-            "out everywhere.",
+            "help": "`propagate`: one NaN makes the results NaN, and argmin and argmax its place. `omit`: leave out "
+            "NaN everywhere.",
             "metavar": "MODE",
         },
     )
@@ -184,7 +184,7 @@ def label(position: int, options: ReduceOptions) -> str:
 
 _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     name="reduce",
-    summary="Exact sum, mean, variance, skewness, kurtosis, norm, median, quantiles, minimum, maximum, places.",
+    summary="Compute exact sums, means, variances, skewness, kurtosis, norms, quantiles, extremes and their places.",
     example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,

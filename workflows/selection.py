@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from kernels.select.cuts import compared_with
 from kernels.select.gpu import compact
 from kernels.select.mask import kept
 from kernels.select.reference import kept_reference
-from kernels.select.tree import INDEX, SAMPLE, Node, all_of
+from kernels.select.tree import INDEX, SAMPLE, TRUE, Node, all_of
 from kernels.select.typed import Typed, typed
 from workflows.aggregation import Aggregation, Invariant, of_others
 from workflows.histogram import HISTOGRAM
@@ -105,7 +106,14 @@ def present(value: float, dtype: np.dtype[Any]) -> Node:
         return Node("equal", (sample, sample))
     if dtype.kind != "f" and isinstance(value, float) and value.is_integer():
         value = int(value)  # compares exactly
+    if dtype.kind == "f" and math.isfinite(value) and _overflows(value, dtype):
+        return TRUE  # no sample is equal to it, while NumPy would compare with an infinity
     return Node("not_equal", (sample, Node("number", value=value)))
+
+
+def _overflows(value: float, dtype: np.dtype[Any]) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isinf(dtype.type(value)))
 
 
 def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregation[Options]:

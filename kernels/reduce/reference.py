@@ -31,6 +31,7 @@ from kernels.reduce.partial import (
 
 PART = 2**15  # samples at a time: they fit the cache, and their products of two 18-bit digits sum to 2**51 at most
 DIGIT = 18
+FEW = 2**6  # samples that Python adds up faster
 
 
 def reduce_reference(samples: NDArray[Any], parts: int) -> Partial:
@@ -55,7 +56,10 @@ def reduce_reference(samples: NDArray[Any], parts: int) -> Partial:
     total = squares = 0
     for start in range(0, len(numbers), PART):
         part = numbers[start : start + PART]
-        sums = _float_sums(part, parts) if dtype.kind == "f" else _integer_sums(part)
+        if len(part) <= FEW:
+            sums = _sums_of_few(part) if parts & SUM else (0, 0)
+        else:
+            sums = _float_sums(part, parts) if dtype.kind == "f" else _integer_sums(part)
         total, squares = total + sums[0], squares + sums[1]
     if parts & SUM:
         partial[reduce.SUM_AT] = _words(total, exact_sum.SUM_WORDS)
@@ -89,6 +93,17 @@ def _words(value: int, words: int) -> NDArray[np.int64]:
     """Two's complement, lowest word first."""
     parts = [(value >> 64 * i) % 2**64 for i in range(words)]
     return np.array(parts, np.uint64).view(np.int64)
+
+
+def _sums_of_few(part: NDArray[Any]) -> tuple[int, int]:
+    """Sums numbers, and squares, as fractions whose denominator is a power of two."""
+    total = squares = 0
+    for value in part[np.isfinite(part)].tolist():
+        numerator, denominator = value.as_integer_ratio()
+        place = denominator.bit_length() - 1
+        total += numerator << exact_sum.SUM_BITS - place
+        squares += numerator**2 << exact_sum.SQUARE_BITS - 2 * place
+    return total, squares
 
 
 def _integer_sums(part: NDArray[Any]) -> tuple[int, int]:

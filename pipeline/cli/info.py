@@ -15,7 +15,7 @@ from pipeline.storage.describe import (
     UNREADABLE,
     Description,
     byteorder_of,
-    describe_all,
+    describe,
     name_of,
     nbytes_of,
     problem_of,
@@ -37,7 +37,7 @@ def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:
     FILES are paths, patterns or @LIST; FILE::MEMBER is one array of a file, FILE[SLICE] a slice of it. Exit status 2 if
     one of them cannot be read.
     """
-    described = list(describe_all(files, recursive))
+    described = list(describe(*files, recursive=recursive))
     if as_json:
         emit(json.dumps({"files": [description.to_json() for description in described]}))
     else:

@@ -42,18 +42,19 @@ class _Missing(click.ParamType):  # type: ignore[type-arg]
 def preparation_flags() -> list[click.Option]:
     """Which samples count, and how they are calibrated."""
     return [
-        Flag(["--where"], group=INPUT, metavar="CONDITION", help="Only samples for which this holds count: "
-             "'0 <= x < 4000 and x != 7', of the sample x, its index i and columns, with + - * / sqrt abs and or not."),
-        Flag(["--column"], group=INPUT, multiple=True, type=_Column(), metavar="NAME=FILE.npy", help="Numbers, one for "
-             "each sample, by a name for --where. May be given several times."),
-        Flag(["--mask"], group=INPUT, metavar="FILE.npy", help="Only samples count for which this array of bool or "
-             "uint8, of the same shape, is not 0."),
-        Flag(["--missing"], group=INPUT, multiple=True, type=_Missing(), metavar="VALUE", help="Samples equal to this "
-             "do not count; nan for NaN. May be given several times."),
-        Flag(["--gain"], group=INPUT, type=float, metavar="NUMBER", help="Jobs get x * gain + bias, in float64, in the "
-             "place of the samples x that count."),
-        Flag(["--bias"], group=INPUT, type=float, metavar="NUMBER", help="Is added after --gain."),
-        Flag(["--transform"], group=INPUT, type=click.Choice(tuple(TRANSFORMS)), help="Is applied after --bias."),
+        Flag(["--where"], group=INPUT, metavar="CONDITION", help="Count only samples for which this holds: "
+             "'0 <= x < 4000 and x != 7'. x is the sample, i its index, other names are columns; with + - * / sqrt "
+             "abs and or not."),
+        Flag(["--column"], group=INPUT, multiple=True, type=_Column(), metavar="NAME=FILE.npy", help="Name an array of "
+             "one number for each sample, for --where. May be given several times."),
+        Flag(["--mask"], group=INPUT, metavar="FILE.npy", help="Count only samples where this array is not 0: bool or "
+             "uint8, of the same shape."),
+        Flag(["--missing"], group=INPUT, multiple=True, type=_Missing(), metavar="VALUE", help="Leave out samples "
+             "equal to this; nan for NaN. May be given several times."),
+        Flag(["--gain"], group=INPUT, type=float, metavar="NUMBER", help="Replace each sample x that counts by "
+             "x * gain + bias, in float64."),
+        Flag(["--bias"], group=INPUT, type=float, metavar="NUMBER", help="Added after --gain."),
+        Flag(["--transform"], group=INPUT, type=click.Choice(tuple(TRANSFORMS)), help="Applied after --bias."),
     ]  # fmt: skip
 
 

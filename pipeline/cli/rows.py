@@ -13,12 +13,11 @@ from pipeline.rows import LAYOUTS, RowsAsked
 def row_flags() -> list[click.Option]:
     """What a row is."""
     return [
-        Flag(["--channels"], group=INPUT, type=int, metavar="N", help="Give each of so many channels a result of its "
-             "own."),
+        Flag(["--channels"], group=INPUT, type=int, metavar="N", help="Give each of N channels a result of its own."),
         Flag(["--layout"], group=INPUT, type=click.Choice(LAYOUTS), shown="interleaved", help="Whether the samples of "
              "channels take turns or follow each other, one channel after another."),
-        Flag(["--segment"], group=INPUT, type=int, metavar="N", help="Give each run of so many samples a result of its "
-             "own; the last one may be shorter."),
+        Flag(["--segment"], group=INPUT, type=int, metavar="N", help="Give each run of N samples a result of its own; "
+             "the last run may be shorter."),
         Flag(["--by"], group=INPUT, type=click.Choice(["file"]), help="Give each file a result of its own."),
         Flag(["--axis"], group=INPUT, type=int, metavar="K", help="Give each row of an array along this axis a result "
              "of its own, as NumPy's functions do."),

@@ -41,11 +41,10 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
              "result, from the same read.") if aggregation and workflow.name != DIGEST else None,
         kernel_flag(),
         Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), default="auto", shown="auto",
-             help="What to check against an independent computation on the CPU: as much as can be checked in the time "
-             "that the run takes, at least 1 % of every chunk; everything; a random 1/256 of every chunk; or nothing. "
-             "Invariants are checked in any case."),
+             help=_checked(workflow)),
         Flag(["--replay"], group=COMPUTATION, type=float, default=0.0, shown="0", metavar="SHARE", help="Compute this "
-             "share of the chunks again, on another GPU if there is one: the same bits have to come out."),
+             f"share of the {'chunks' if aggregation else 'tasks'} a second time, on another GPU if there is one, and "
+             "require the same bits."),
         output_flag(workflow),
         Flag(["--draw"], group=OUTPUT, type=click.Choice(HOW), default="counts", shown="counts", help="What a picture "
              "of -o shows: counts; log, the same on a logarithmic scale; or cumulative, the share of the samples up to "
@@ -57,8 +56,8 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
              "for Perfetto or chrome://tracing, or draw it (.png, .svg, .pdf), and print a summary on stderr."),
         Flag(["--performance-report"], group=OUTPUT, metavar="FILE", help="Write Dask's report of the run, an HTML "
              "file with its task stream and profiles."),
-        Flag(["--log-format"], group=OUTPUT, type=click.Choice(FORMATS), default="text", shown="text", help="What "
-             "stderr has: lines for people, or a JSON object a line, with the progress every ten seconds."),
+        Flag(["--log-format"], group=OUTPUT, type=click.Choice(FORMATS), default="text", shown="text", help="Format "
+             "of stderr: lines for people, or one JSON object per line, with progress every ten seconds."),
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr, and print the "
              "verdict in one line instead of the panel."),
         Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing, and say what the run would need: chunks, "
@@ -68,10 +67,10 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
              help="What to compute on; the result is the same."),
         Flag(["--gpus"], group=PLACE, type=Gpus(), metavar="N|all|idle|LIST", shown="as many as finish first",
-             help="GPUs that take part: so many, all, those that nobody uses, or a list of indices as nvidia-smi shows "
-             "them, or of UUIDs, like 0,2 (a single index with a comma: 2,)."),
+             help="GPUs that take part: a number of them, all, the idle ones, or a list of UUIDs or of indices as in "
+             "nvidia-smi, like 0,2; a single index needs a comma: 2,."),
         Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
-             help="Bytes per task, like 256MiB."),
+             help=f"Bytes per {'chunk' if aggregation else 'region, inputs and output together'}, like 256MiB."),
         Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="GPU memory that the tasks of a "
              "GPU may use."),
         None if aggregation else Flag(["--memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="Memory that "
@@ -85,7 +84,7 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop after 90s, 30m or 2h, with "
              "exit status 75."),
         Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
-             help="How long a process may read, copy and compute nothing until it is killed, and its task done again."),
+             help="Kill a process that reads, copies and computes nothing for this long, and do its task again."),
         Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
              ":8787 for example, or at any free port with :0."),
     ]  # fmt: skip
@@ -94,8 +93,20 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
 
 def kernel_flag() -> click.Option:
     """The flag for a variant of the courses."""
-    return Flag(["--kernel"], group=COMPUTATION, metavar="NAME", help="Compute with this kernel of the courses, which "
-                "`study` compares, on GPUs, where it takes what is asked for.")  # fmt: skip
+    return Flag(["--kernel"], group=COMPUTATION, metavar="NAME", help="Compute on GPUs with this kernel of the courses "
+                "(see `study`). A request that it does not support is refused.")  # fmt: skip
+
+
+def _checked(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
+    """What `--verify` checks, in the order of its values."""
+    if isinstance(workflow, ArrayJob) and workflow.whole:
+        return "Independent code on the CPU checks every element, unless this is off."
+    cut = "region" if isinstance(workflow, ArrayJob) else "chunk"
+    text = (
+        f"What independent code on the CPU checks: auto, as much as takes no longer than the run, at least 1 % of each "
+        f"{cut}; full, everything; sample, a random 1/256 of each {cut}; off, nothing."
+    )
+    return text if isinstance(workflow, ArrayJob) else f"{text} Invariants are checked in every mode."
 
 
 def output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:

@@ -1,4 +1,4 @@
-"""A process that checks beside a GPU, or computes beside imports, started before this one can plan what it does."""
+"""A helper process that checks beside a GPU, or computes beside imports. It starts before its work is planned."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pipeline.process.beat import step, work_of
 from pipeline.process.signals import held
 
 PROJECT = str(Path(__file__).parents[2])
-CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules with what it does, `serve`
+CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules whose `serve` it runs
 COMMAND = """import gc, importlib, os, sys
 from multiprocessing.connection import Connection
-gc.set_threshold(1_000_000)  # nothing of what is imported is garbage
+gc.set_threshold(1_000_000)  # nothing that is imported is garbage
 try:
     importlib.import_module(sys.argv[1]).serve(Connection(int(sys.argv[2])))
-finally:  # at once: nobody wants what its threads are doing
+finally:  # at once: the work of its threads is no longer needed
     os._exit(0)"""
 
-LOOK_SECONDS = 1.0  # between two looks at what it does while it is asked
+LOOK_SECONDS = 1.0  # between two looks at a helper that was asked
 END_SECONDS = 1.0  # for a process that does nothing
 
 
 class CheckProcess(NamedTuple):
-    """A process that waits for a message, then reads its standard input, which is `plan`; it ends with this one."""
+    """A process that waits for a message, then reads its standard input, which is `plan`. It ends with this process."""
 
     process: Popen[bytes]
     connection: Connection
@@ -46,14 +46,14 @@ _until_exit = ExitStack()
 
 
 def start_early(module: str = CHECKS) -> None:
-    """Start one that will probably be needed. It imports its modules while this process imports its own."""
+    """Start a helper that will probably be needed. It imports its modules while this process imports its own."""
     with suppress(OSError):
         _early.append(start(module))
         atexit.register(_end_unneeded)
 
 
 def _end_unneeded() -> None:
-    """It would end with this process, too, but Python warns developers of what is left open."""
+    """End a helper that was not taken: it would end with this process, but Python warns developers of open files."""
     while _early:
         process, connection, plan, _ = _early.pop()
         plan.close()
@@ -61,7 +61,7 @@ def _end_unneeded() -> None:
 
 
 def take(module: str) -> CheckProcess | None:
-    """The one that was started early for this; None if there is none."""
+    """The helper that was started early for this module; None if there is none."""
     return _early.pop() if _early and _early[0].module == module else None
 
 
@@ -95,7 +95,7 @@ def comes(process: Popen[bytes], connection: Connection, seconds: float) -> bool
     """Wait for an answer; False if the process does nothing for so long, unless that is 0."""
     idle, before = 0, work_of(process.pid)
     while not connection.poll(LOOK_SECONDS):
-        step()  # this process waits, and not for ever
+        step()  # for the watch: this wait has a limit
         now = work_of(process.pid)
         idle, before = idle + 1 if now == before else 0, now
         if 0 < seconds <= idle * LOOK_SECONDS:
@@ -104,7 +104,7 @@ def comes(process: Popen[bytes], connection: Connection, seconds: float) -> bool
 
 
 def end(process: Popen[bytes], connection: Connection) -> None:
-    """Kill it, unless it has ended, so that it writes nothing more."""
+    """Kill a helper, unless it has ended, so that it writes nothing more."""
     process.kill()
     connection.close()
     with suppress(TimeoutExpired):
@@ -112,7 +112,7 @@ def end(process: Popen[bytes], connection: Connection) -> None:
 
 
 def _import_path() -> list[str]:
-    """Where the other process finds what this one has imported.
+    """Where the helper finds the modules that this process has imported.
 
     Not in the current folder, where interactive sessions look first: a file beside the data that has the name of a
     module would be run, though this process imported that module before.

@@ -1,7 +1,7 @@
-"""Checks the samples of a chunk beside their read for a GPU: they are read twice, while a core still has them at hand.
+"""Checks the samples of a chunk beside their read for a GPU: a core reads them twice, the second time from its cache.
 
-What to check is worked out here, from the chunk alone, and read from a descriptor of its own: a read for the GPU that
-brings other samples, or none, changes nothing of what the check sees.
+This module works out from the chunk alone which samples to check, and reads them from a descriptor of its own. So if
+the read for the GPU brings other samples, or none, the check still sees the right ones.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a pass of an aggregation has finished: the sum of the chunks that are checked as far as they always are.
+"""What a pass of an aggregation has finished: the sum of the chunks whose parts that are always checked have passed.
 
-Signals interrupt anywhere, so the state is replaced by one assignment, and never changed.
+Signals interrupt anywhere, so one assignment replaces the state; the state itself never changes.
 """
 
 from __future__ import annotations

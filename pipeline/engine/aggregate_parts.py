@@ -1,4 +1,4 @@
-"""The parts of computed chunks: compares those that were checked, and chooses which to check while there is time."""
+"""The parts of computed chunks: chooses which to check while there is time, and compares their partials."""
 
 from __future__ import annotations
 

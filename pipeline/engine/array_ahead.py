@@ -1,4 +1,4 @@
-"""Prepares the checks of regions on cores that would be idle: while workers start, and beside what computes."""
+"""Prepares the checks of regions on idle cores: while workers start, and while a GPU computes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ReadRegion = Callable[[ArrayFile, Bounds, Callable[..., NDArray[Any]], Opened], 
 
 
 class _Ended(Exception):
-    """Nobody needs the preparation any more."""
+    """The preparation is no longer needed."""
 
 
 class _Check:

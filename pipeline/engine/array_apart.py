@@ -1,12 +1,11 @@
-"""Makes the checks of regions in a process of its own: in this one they would wait for the interpreter's lock.
+"""Checks regions in another process, because threads of the command's own process would wait for the GIL.
 
-While a GPU's worker starts, this process imports modules and makes a context. Checks that its threads prepare meanwhile
-made that take half as long again.
+While a GPU's worker starts, the command's process imports modules and makes a CUDA context. Threads that prepared
+checks there at the same time made the start take 1.5 times as long.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pickle
 import sys
@@ -17,17 +16,15 @@ from multiprocessing.connection import Connection
 from subprocess import Popen
 from threading import Lock, Thread
 from time import perf_counter
-from typing import Any, cast
 
 from pipeline.cluster.check_process import CHECKS, comes, start, take
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks, check_here
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_plan import ArrayPlan, dump, load
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.threads import SWITCH_SECONDS
 from pipeline.timeline import Timeline
-from workflows import WORKFLOWS, ArrayJob
 from workflows.array_job import Checked
 from workflows.regions import Bounds
 
@@ -35,7 +32,7 @@ NICE = 5  # so that what feeds a GPU does not wait for it
 
 
 class ChecksApart(PreparedChecks):
-    """As `ChecksAhead`, in another process. If that fails, or does nothing for so long, this one makes the checks."""
+    """Like `ChecksAhead`, in another process. If that fails, or does nothing for so long, a worker makes the checks."""
 
     def __init__(self, plan: ArrayPlan, seconds: float) -> None:
         super().__init__()
@@ -51,8 +48,7 @@ class ChecksApart(PreparedChecks):
                 self._start(regions)
 
     def _start(self, regions: Sequence[Bounds]) -> None:
-        values = {field.name: getattr(self._plan, field.name) for field in dataclasses.fields(self._plan)}
-        pickled = pickle.dumps((values.pop("workflow").name, values, list(regions)))
+        pickled = dump(self._plan, list(regions))
         self._process, self._connection, plan, _ = take(CHECKS) or start(CHECKS)
         with plan:
             plan.write(pickled)
@@ -96,14 +92,14 @@ class ChecksApart(PreparedChecks):
 
 
 def serve(connection: Connection) -> None:
-    """The other process: prepares checks, makes those that it is asked for, and ends with the first process."""
+    """What the helper process does: prepares checks, and makes those that it is asked for, until the command ends."""
     os.nice(NICE)
     sys.setswitchinterval(SWITCH_SECONDS)
     import numpy.ma  # noqa: F401, which np.unique would import during a check, for 30 ms
 
     connection.recv()  # the plan is there
-    name, values, regions = pickle.load(sys.stdin.buffer)
-    ahead = ChecksAhead(ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values), MappedFiles())
+    plan, regions = load(sys.stdin.buffer)
+    ahead = ChecksAhead(plan, MappedFiles())
     ahead.begin(regions)
     ahead.hurry()  # it takes all cores, and gives way
     answers = ThreadPoolExecutor(1)

@@ -1,20 +1,21 @@
-"""A process that computes the first region on a CPU while this one imports Dask and starts its threads.
+"""Another process computes the first region on a CPU while the command's process imports Dask and starts its threads.
 
-In this process it would be slow: the kernel interrupts what computes when memory is unmapped, and waits for it. Input
-files are mapped there, so that nothing is copied; if they shrink, it dies, and the region is computed here.
+A thread of the command's process would be slow: whenever the process unmaps memory, the operating system interrupts its
+threads and waits for them. The other process maps the input files and copies nothing. If a file shrinks, that process
+dies, and the task of the region computes it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from threading import Thread
 from typing import cast
 
 from pipeline.cluster.check_process import COMPUTES, CheckProcess, comes, end, take
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_plan import ArrayPlan, dump
 from pipeline.storage.output_array import OutputFile
 from pipeline.timeline import Timeline
 from workflows import WORKFLOWS
@@ -47,10 +48,10 @@ class Begun:
         _of_runs[plan.run] = self
 
     def _send(self, plan: ArrayPlan, ready: Callable[[], OutputFile]) -> None:
-        with suppress(Exception):  # the region is computed here
-            values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)} | {"output": ready()}
+        with suppress(Exception):  # the task of the region computes it
+            pickled = dump(replace(plan, output=ready()), self.region)
             with self._process.plan as file:
-                file.write(pickle.dumps((values.pop("workflow").name, values, self.region)))
+                file.write(pickled)
                 file.seek(0)
                 self._process.connection.send(None)
 

@@ -1,29 +1,25 @@
-"""What the process does that computes the first region, for `array_begun`."""
+"""Computes the first region, in the process that `array_begun` starts."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
-from typing import Any, cast
 
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_plan import load
 from pipeline.engine.array_task import compute_and_write
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.threads import SWITCH_SECONDS
 from pipeline.timeline import Timeline
-from workflows import WORKFLOWS, ArrayJob
 
 
 def serve(connection: Connection) -> None:
-    """The other process, which ends with the first one."""
+    """What the helper process does. It ends with the command's process."""
     sys.setswitchinterval(SWITCH_SECONDS)
     connection.recv()  # the plan is there
-    name, values, region = pickle.load(sys.stdin.buffer)
-    plan = ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values)
+    plan, region = load(sys.stdin.buffer)
     timeline = Timeline(plan.traced)
 
     def end_with_the_first() -> None:

@@ -1,7 +1,7 @@
-"""Checks of adjacent regions at once, once all of them are computed, for jobs whose check then reads less.
+"""Checks adjacent regions together once all of them are computed, for jobs whose check then reads less.
 
-The check of a tile of a product reads whole rows of one factor and whole columns of the other: by itself each of 25
-tiles would read both factors five times as often as all of them together.
+The check of a tile of a product reads whole rows of one factor and whole columns of the other. Checks of 25 single
+tiles would read both factors five times as often as one check of all 25.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS_BYTES = 2**27
 
 @dataclass
 class Joined:
-    """Regions that are checked at once, the one that they make together, and what of them is computed."""
+    """Regions that are checked together, their union, and which of them are computed."""
 
     bounds: Bounds
     regions: list[Bounds]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.output_array import OutputFile
 from pipeline.timeline import Timeline, stage_range
+from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob, Counted
 from workflows.regions import Bounds, Spec, sizes
 
@@ -46,6 +48,18 @@ class ArrayPlan(PickledOnce):
     def native(self) -> tuple[Spec, ...]:
         """Specs of the inputs as compute gets them: in native byte order."""
         return tuple(Spec(spec.shape, spec.dtype.newbyteorder("=")) for spec in self.specs)
+
+
+def dump(plan: ArrayPlan, regions: Any) -> bytes:
+    """A plan and some of its regions for a helper process, which finds the workflow by its name."""
+    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return pickle.dumps((values.pop("workflow").name, values, regions))
+
+
+def load(file: BinaryIO) -> tuple[ArrayPlan, Any]:
+    """What `dump` has written."""
+    name, values, regions = pickle.load(file)
+    return ArrayPlan(cast("ArrayJob[Any]", WORKFLOWS[name]), **values), regions
 
 
 def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ...]:

@@ -1,7 +1,7 @@
 """The durable record of what a run has finished, from which a run of the same request continues.
 
-It is begun once a run has lasted a while, committed every now and then and when the run is interrupted, and removed
-when the run has succeeded. A run that found a wrong number removes it, too: nothing of such a run is trusted.
+A run begins its journal once it has lasted a while, commits it now and then and when it is interrupted, and removes it
+on success. A run that found a wrong number removes its journal, too: nothing of such a run is trusted.
 """
 
 from __future__ import annotations

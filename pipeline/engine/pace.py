@@ -1,4 +1,4 @@
-"""How much is checked beside its read, if that takes no longer than the run itself."""
+"""How much is checked beside the reads of a run: as much as takes no longer than the run itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pickles the argument that all tasks of a run share once, unpickles it once per thread; passes items as they are."""
+"""Pickles the argument that all tasks of a run share once, and unpickles it once per thread.
+
+Items of tasks of the same process are passed as they are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to samples before a job gets them, as a user asks for it: some are kept, and these are calibrated."""
+"""Selects and calibrates samples, as the user asks, before a job gets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes a share of finished items again, on another device where there is one: the same bits have to come out."""
+"""Computes a share of finished items again, on another device where there is one, and requires the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run continues an unfinished one, and how far that had come."""
+"""Whether a run continues an unfinished run, and how far the unfinished run had come."""
 
 from __future__ import annotations
 

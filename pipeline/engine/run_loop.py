@@ -1,9 +1,8 @@
 """The run loop of every job: opens workers, warms them up, runs passes over the data, and returns the outcome.
 
-Jobs differ in their `Work`. Features for all jobs have one place each: retries go into `submit.results`, which sees a
-task fail and still has its items; what is shown while it runs into `pipeline.progress`; times into
-`outcome.Stages.add`. Of a journal
-(`pipeline.engine.journal`) the loop knows nothing: a job's `Work` lacks what an earlier run has finished.
+Jobs differ in their `Work`. A feature for all jobs has one place: retries belong into `submit.results`, which sees a
+task fail and still has its items; progress into `pipeline.progress`; times into `outcome.Stages.add`. The loop knows
+nothing of journals (`pipeline.engine.journal`): a job's `Work` leaves out what an earlier run has finished.
 """
 
 from __future__ import annotations

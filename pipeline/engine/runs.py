@@ -19,7 +19,7 @@ from pipeline.storage.state import JOURNALS, open_state, state_path
 
 
 class Unfinished(NamedTuple):
-    """A journal: its key, whether its run is in progress or how far it came, what it did, and its temporary file."""
+    """A journal: its key, its run (in progress, or how far it came), the request, and the temporary file."""
 
     key: str
     state: str

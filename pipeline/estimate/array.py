@@ -69,11 +69,11 @@ def plan_array_job(
     what = " and ".join(f"{', '.join(array.names[:2])} ({array.spec})" for array in asked.inputs)
     return Estimate(
         f"{workflow.name} of {what} to {path} ({asked.stored})", workers.description, asked.nbytes, 1, False,
-        len(regions), taken, _needs(asked, path, settings, machine, taken), time, unknown,
+        len(regions), taken, _needs(asked, path, machine, taken), time, unknown,
     )  # fmt: skip
 
 
-def _needs(asked: Accepted, path: str, settings: Settings, machine: Planned, taken: int) -> list[Need]:
+def _needs(asked: Accepted, path: str, machine: Planned, taken: int) -> list[Need]:
     workers, chosen = machine.workers, machine.chosen
     advice = "give a smaller --chunk-size, or free some memory"
     what, free, tasks = "host memory", free_memory(), workers.threads

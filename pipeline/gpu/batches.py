@@ -1,8 +1,8 @@
 """Consecutive slabs whose chunks cross the bus as they are stored and are decompressed on the device at once.
 
-A warp decompresses a chunk, at some 30 MB/s of samples on an H200: a device is busy only with thousands at once. Checks
-read and decompress the same chunks on the host, by other libraries. Where a device cannot do it, or says that it
-failed, the host does: its decoders name what is wrong.
+A warp decompresses a chunk at some 30 MB/s of samples on an H200, so only thousands of chunks at once keep a device
+busy. Checks read and decompress the same chunks on the host, by other libraries. Where a device cannot decompress a
+chunk, or reports a failure, the host decodes it: its decoders name the error.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Pending:
 
 
 class Checks:
-    """Checks of samples beside their read: several sets of the same ones, to each of which one thread adds at a time.
+    """Checks of samples beside their read: several equal sets, each used by one thread at a time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What stays on the device for later uses in a run, where there is room, so that it costs no bus.
+"""Keeps data on the device for later uses in a run, while there is room, so that it need not cross the bus again.
 
 Blocks of a chunk, for the next pass; parts of input arrays, for other regions that need them.
 """

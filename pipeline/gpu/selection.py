@@ -1,4 +1,4 @@
-"""Which GPUs `--gpus` names: a number of them, all, a list, or those that nobody uses."""
+"""Which GPUs `--gpus` names: a number of them, all, the idle ones, or a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slabs whose chunks a device can decompress: how they are stored, and how samples are made of the decoded bytes."""
+"""Slabs whose chunks a device can decompress: how they are stored, and how decoded bytes become samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of GPUs as the driver reports them (Xid), also where CUDA would only hang."""
+"""Errors of GPUs that the driver reports (Xid), including those that only hang CUDA."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from pipeline.in_memory.device import cover_on_gpu
 from pipeline.in_memory.kinds import NAME, view_of
 from pipeline.storage.memory import check_array
 from pipeline.storage.protocol import Opening
+from workflows.regions import sizes
 
 # Version of baru, as text, which a worker without baru can evaluate, too.
 IMPORTED = "__import__('pipeline.in_memory.blocks').__version__"
@@ -55,7 +56,10 @@ def cover_blocks(work: Work, array: Any) -> Covered:
     merge = dask.delayed(partial(_merge, work), pure=False)
     while len(parts) > 1:
         parts = [merge(parts[first : first + MERGED]) for first in range(0, len(parts), MERGED)]
-    return _merge(work, [_computed(parts[0])])
+    covered = _merge(work, [_computed(parts[0])])
+    if not math.isnan(array.size) and covered.samples != array.size:
+        raise _other_shape(f"{array.size} samples", str(covered.samples))
+    return covered
 
 
 def _computed(task: Any) -> Any:
@@ -101,9 +105,9 @@ def _whole_rows(array: Any, located: bool) -> Any:
     return array.rechunk({0: "auto"} | dict.fromkeys(rest, -1))
 
 
-def _cover_block(work: Work, dtype: np.dtype[Any], block: Any) -> NDArray[Any]:
+def _cover_block(work: Work, dtype: np.dtype[Any], block: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
     """Task: a block's `Covered`, as an array of one object."""
-    block, got = adopted(block, dtype), np.empty((1,) * np.ndim(block), object)
+    block, got = adopted(block, dtype, shape), np.empty((1,) * np.ndim(block), object)
     if block.size:
         got[...] = cover_on_cpu(work, block) if isinstance(block, np.ndarray) else cover_on_gpu(work, block)
     else:
@@ -114,29 +118,38 @@ def _cover_block(work: Work, dtype: np.dtype[Any], block: Any) -> NDArray[Any]:
 def _cover_located(work: Work, dtype: np.dtype[Any], block: Any, block_info: Any = None) -> NDArray[Any]:
     """Task: as `_cover_block`, for jobs that are located."""
     info = block_info[0]
-    start = info["array-location"][0][0] * math.prod(info["shape"][1:])
-    return _cover_block(replace(work, start=work.start + start), dtype, block)
+    rows = sum(first for first, _ in info["array-location"][:1])  # without axes there are none
+    start = rows * math.prod(info["shape"][1:])
+    return _cover_block(replace(work, start=work.start + start), dtype, block, sizes(info["array-location"]))
 
 
 def _nothing() -> Covered:
     return Covered((), 0, 0, 0)
 
 
-def adopted(block: Any, dtype: np.dtype[Any]) -> Any:
-    """A block as a NumPy or CuPy array of the dtype that dask says.
+def adopted(block: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> Any:
+    """A block as a NumPy or CuPy array of the dtype, and of the shape if it is known, that dask says.
 
     Raises
     ------
     UsageError
-        If it is no array, or has another dtype.
+        If it is no array, or another one.
     """
+    block = np.asarray(block) if isinstance(block, np.generic) else block  # of an array without axes
     if (array := view_of(block)) is None:
         raise UsageError(f"{NAME}: expected blocks that are NumPy or CuPy arrays, got {type(block).__name__}")
     if array.dtype != dtype:
         raise UsageError(f"{NAME}: expected blocks of {dtype}, as dask says, got {array.dtype}; give the right dtype "
                          "or meta where the dask array is made")  # fmt: skip
+    if shape is not None and array.shape != shape:
+        raise _other_shape(f"blocks of shape {shape}", str(array.shape))
     check_array(array, Opening(samples=False))
     return array
+
+
+def _other_shape(expected: str, got: str) -> UsageError:
+    return UsageError(f"{NAME}: expected {expected}, as dask says, got {got}; give the right chunks where the dask "
+                      "array is made")  # fmt: skip
 
 
 def _merge(work: Work, pieces: list[Any]) -> Covered:

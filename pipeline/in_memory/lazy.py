@@ -35,7 +35,7 @@ def lazy_output(job: Outlined, arrays: Sequence[Any]) -> Any:
         raise UsageError(f"{job.workflow.name}: expected arrays in memory or files, got a dask array, which jobs that "
                          "stream take only if they have `reads`; compute it first")  # fmt: skip
     stored = arrays[0].dtype if job.workflow.verbatim else job.spec.dtype
-    meta = arrays[0]._meta.astype(stored).reshape(-1)[:0].reshape((0,) * len(job.spec.shape))
+    meta = dask.array.utils.meta_from_array(arrays[0]._meta, len(job.spec.shape), stored)
     if not job.spec.size:
         return dask.array.zeros(job.spec.shape, stored, meta=meta)
     check_workers()
@@ -99,7 +99,9 @@ def compute_block(
     VerificationError
         If an element is wrong.
     """
-    arrays = [adopted(block, dtypes[number]) for (number, _), block in zip(parts, blocks, strict=True)]
+    arrays = [
+        adopted(block, dtypes[number], sizes(bounds)) for (number, bounds), block in zip(parts, blocks, strict=True)
+    ]
     stored = arrays[0].dtype
     if job.workflow.verbatim:
         arrays = [array.view(array.dtype.newbyteorder("=")) for array in arrays]

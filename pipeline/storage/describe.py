@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,8 +95,23 @@ def nbytes_of(member: Member) -> int | None:
     return None if member.dtype is None else math.prod(member.shape) * member.dtype.itemsize
 
 
-def describe_all(items: Sequence[str], recursive: bool = False) -> Iterator[Description]:
-    """As `describe`, but of several files one that cannot be read is `UNREADABLE`, and hides none of the others."""
+def describe(*items: str, recursive: bool = False) -> Iterator[Description]:
+    """What files are; of several files, one that cannot be read is `UNREADABLE` and hides none of the others.
+
+    Parameters
+    ----------
+    items
+        Paths, patterns or lists, as a job takes them.
+    recursive
+        Whether a folder stands for all files below it.
+
+    Raises
+    ------
+    UsageError
+        If the only file is missing or damaged, or its content is nothing that can be read.
+    PipelineError
+        If the only file cannot be read.
+    """
     named = [one for item in items for one in _files(item, recursive)]
     for one in named:
         try:
@@ -106,25 +121,6 @@ def describe_all(items: Sequence[str], recursive: bool = False) -> Iterator[Desc
                 raise
             problem = str(error).removeprefix(f"{one.pattern}: ")
             yield Description(one.pattern, UNREADABLE, None, (Member("", None, (), problem=problem),))
-
-
-def describe(item: str, recursive: bool = False) -> Iterator[Description]:
-    """What files are.
-
-    Parameters
-    ----------
-    item
-        A path, pattern or list, as a job takes it.
-    recursive
-        Whether a folder stands for all files below it.
-
-    Raises
-    ------
-    UsageError
-        If a file is missing or damaged, or its content is nothing that can be read; PipelineError if it cannot be read.
-    """
-    for one in _files(item, recursive):
-        yield from _described(one)
 
 
 def _described(one: Item) -> Iterator[Description]:

@@ -127,7 +127,7 @@ def open_regular(path: str) -> tuple[BinaryIO, Identity | ObjectIdentity]:
         identity = identify(path, fd)
         if not identity.size:
             raise UsageError(f"{path}: expected samples, got an empty file, as a failed recording or copy leaves it; "
-                             "leave it out, or say that there are none by an empty .npy array")  # fmt: skip
+                             "leave it out, or give an empty .npy array if there are no samples")  # fmt: skip
     except PipelineError:
         file.close()
         raise

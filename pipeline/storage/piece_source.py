@@ -13,6 +13,7 @@ from pipeline.errors import PipelineError
 from pipeline.storage.pieces import AnyPiece, Piece, as_read
 from pipeline.storage.planned_file import open_planned
 from pipeline.storage.protocol import RegionFiller, Source
+from pipeline.storage.view import View
 
 if TYPE_CHECKING:  # files without chunks do without it
     from pipeline.storage.formats.chunked import Chunked
@@ -69,12 +70,10 @@ class PieceSource(Source):
 
     @property
     def regions(self) -> RegionFiller | None:
-        """Decodes those chunks that a region crosses."""
-        if self.chunked is None:
-            return None
-        from pipeline.storage.formats.chunked import Regions
+        """Reads byte runs, or decodes those chunks that a region crosses; None if pieces are decoded as a whole."""
+        from pipeline.storage.piece_regions import regions_of
 
-        return Regions(self.name, self.chunked)
+        return regions_of(self.name, self.dtype, self.parts, self.chunked, View.whole(self.lengths))
 
     def pieces(self) -> Iterator[AnyPiece]:
         """All of them."""

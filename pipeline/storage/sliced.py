@@ -13,6 +13,7 @@ from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.chunked import Chunked
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid
+from pipeline.storage.piece_regions import regions_of
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, BlockPiece, EncodedPiece, FilledPiece, as_read
 from pipeline.storage.protocol import Opening, RegionFiller, Source
@@ -71,7 +72,7 @@ class ViewSource(Source):
 
     @property
     def regions(self) -> RegionFiller | None:
-        """Of byte runs of a file."""
+        """Of byte runs and chunks."""
         return self.filler
 
     @property
@@ -116,9 +117,11 @@ def sliced(source: Source, name: str, text: str, opening: Opening) -> Source:
         return ViewSource(source, whole, view.sizes, (), ViewFiller(FilledPiece(_NOTHING, 0, 0, 1, whole), 0, view))
     if isinstance(source, Files) and len(source.files) == 1:
         return _of_file(source, source.files[0], whole, view)
-    chunked = source.chunked if isinstance(source, PieceSource) else None
-    parts = _linear(source, whole, view) if chunked is None else _blocks(chunked, whole, view)
-    return ViewSource(source, whole, view.sizes, tuple(parts), None)
+    if not isinstance(source, PieceSource):
+        return ViewSource(source, whole, view.sizes, tuple(_linear(source, whole, view)), None)
+    parts = _linear(source, whole, view) if source.chunked is None else _blocks(source.chunked, whole, view)
+    filler = regions_of(name, source.dtype, source.parts, source.chunked, view)
+    return ViewSource(source, whole, view.sizes, tuple(parts), filler)
 
 
 def _of_file(source: Files, file: SourceFile, name: str, view: View) -> Source:

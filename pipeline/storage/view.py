@@ -92,6 +92,11 @@ class View:
                 ranges.append(range(index % length, index % length + 1))
         return View(shape, tuple(ranges), tuple(kept))
 
+    @staticmethod
+    def whole(shape: tuple[int, ...]) -> View:
+        """All elements of an array."""
+        return View(shape, tuple(map(range, shape)), tuple(range(len(shape))))
+
     @property
     def lengths(self) -> tuple[int, ...]:
         """Number of indices along each axis of the array."""

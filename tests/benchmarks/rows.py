@@ -104,22 +104,22 @@ ROWS: tuple[Row, ...] = (
                      "of a tile at a time, gave 0.94 for uint16."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
                bound="two multiprocessors examine each sample. In this record one counts the even bins and one the odd "
-                     "ones, and does all the work where no others are hit, as in multiples of 32; other data reach "
-                     "0.79 to 0.90. A multiplication, which has divided the bins since, takes an instruction less: "
-                     "0.90 to 0.94 of an H100's read on all data; predicated increments become branches (0.58). "
-                     "float32 in as many bins needs three windows, because thresholds take room, too: 0.30 to 0.58, "
-                     "and 0.11 where all samples meet in one bank."),
+                     "bins. On multiples of 32 one of them does all the work; other data reach 0.79 to 0.90. Since "
+                     "then a multiplication divides the bins and takes an instruction less: 0.90 to 0.94 of an H100's "
+                     "read on all data. Predicated increments become branches (0.58). float32 in as many bins needs "
+                     "three windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet "
+                     "in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
     Row("histogram of 2^25 int32 on the device, launch included", Need(1.3, "× a read of them", at_most=True),
         small_histogram),
     exact_sum("float32", Need(0.97, READ),
-              "where NaN or infinities are among a warp's samples, these are counted one by one, and "
-              "replaced by zeros; reading the samples again for that gave 0.28 where half are NaN, "
-              "and 0.47 instead of 0.87 where one in a thousand is. Without them the worst is 0.951: "
-              "on ordinary numbers the kernel takes 10 µs longer than a read of 1 GiB: 2 to 3 µs go "
-              "to the last block, which combines the results of all others, and multiprocessors "
+              "a warp counts NaN and infinities among its samples one by one, and replaces them by "
+              "zeros; reading the samples again for that gave 0.28 where half are NaN, and 0.47 "
+              "instead of 0.87 where one in a thousand is. Without them the worst is 0.951: on "
+              "ordinary numbers the kernel takes 10 µs longer than a read of 1 GiB. 2 to 3 µs go to "
+              "the last block, which combines the results of all others, and multiprocessors "
               "finish 6 µs apart. Handing out tiles dynamically raised this row from 0.96 to 0.97, "
               "but lowered everything of float64 from 0.93 to 0.82. For numbers of any bits, whose "
               "bins take half of the bandwidth of shared memory, sending whole warps to the bins "
@@ -205,16 +205,16 @@ ROWS: tuple[Row, ...] = (
                  "the issue slots are used: sixteen warps wait for loads and for their warpgroup. Without rounding it "
                  "takes 0.84 of the time, without splitting B 0.73. In float64 the products of digits alone, at the "
                  "peak of the tensor cores, take 0.23 ms, more than cuBLAS takes for everything; three warpgroups "
-                 "instead of two were slower, with tensor cores active for 48 % and shared memory for 56 %. That was "
-                 "recorded when each warpgroup did everything in turn. Since some load and split columns while others "
-                 "multiply and round, an H100 takes 0.44 ms instead of 0.53 in float64, 0.41 of cuBLAS. Two "
-                 "warpgroups that only multiply reach the peak there. What is left are the additions between products: "
-                 "the 7 sums of each element after each digit of A go to words of 64 bits, by wide multiply-adds; "
-                 "28 of these instead of 49 an element saved 0.06 ms. Cutting and loading the rows takes 0.06 ms; "
-                 "without rounding it takes 0.03 ms less, without splitting B 0.02, without loading B 0.07. Leaving "
-                 "out the six products of the lowest weights saved 0.03 ms, but leaves one result in 5,000 open. "
-                 "Fetching the next rows into the L2 cache gave 0.48 ms, and with that three warpgroups that multiply "
-                 "and one that splits 0.50."),
+                 "instead of two were slower, with tensor cores active for 48 % and shared memory for 56 %. In this "
+                 "record each warpgroup does everything in turn. Since then some load and split columns while others "
+                 "multiply and round: an H100 takes 0.44 ms in float64, 0.41 of cuBLAS, instead of 0.53. Two "
+                 "warpgroups that only multiply reach the peak there. The additions between products remain: after "
+                 "each digit of A the 7 sums of an element go to words of 64 bits, by wide multiply-adds; 28 instead "
+                 "of 49 of these an element saved 0.06 ms. Splitting and loading the rows takes 0.06 ms. Without "
+                 "rounding the kernel takes 0.03 ms less, without splitting B 0.02, without loading B 0.07. Without "
+                 "the six products of the lowest weights it took 0.03 ms less, but one result in 5,000 was open. "
+                 "Fetching the next rows into the L2 cache gave 0.48 ms; with three warpgroups that multiply and one "
+                 "that splits as well, 0.50."),
     Row("file in the page cache, one GPU", Need(0.90, "of pinned memory to the device"),
         partial(from_file, GPU, "one GPU", "pinned"), Need(15, "× dask.array.histogram over CuPy"),
         partial(from_file, GPU, "one GPU", "dask"), in_readme=True,
@@ -225,34 +225,36 @@ ROWS: tuple[Row, ...] = (
         partial(from_file, GPUS, "4 GPUs", "pinned", "reduce", verify="sample")),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="recorded with kvikio, whose 64 threads share the memory and last-level cache of the host. Without "
-              "counting anything, kvikio alone reaches 0.7, the C++ threads that have replaced it since 0.81, and two "
-              "GPUs 0.77 for the whole job. Registering the mapped file, so that the GPUs read it themselves, is "
-              "serialised by the operating system: 60 to 70 GB/s for all GPUs together."),
+        bound="recorded with kvikio, whose 64 threads share the memory and last-level cache of the host. Without a "
+              "job, kvikio reaches 0.7, and the C++ threads that have replaced it since reach 0.81; two GPUs reach "
+              "0.77 for the whole job. GPUs could read a mapped file themselves, but the operating system registers "
+              "mappings one at a time: 60 to 70 GB/s for all GPUs together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
-        bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads, and "
-              "60 % of that copies runs of 16 KiB out of the page cache while other threads read and write for the "
+        bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads. 60 % "
+              "of the time it copies runs of 16 KiB out of the page cache while other threads read and write for the "
               "GPU. With 12 and 16 threads it took 0.86 and 0.81 s instead of 0.87, with smaller pieces 0.88; "
               "comparing through a mapping takes twice as long. NumPy instead of C++ took 14 core seconds, 2.5 s in "
               "all. map and stencil, where a sample is checked, reach 1.17 and 0.95."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
-        bound="8 GiB go through the page cache, whose memory this virtual machine has to get from its host: memory "
-              "that has been free for seconds is handed back, and getting it again costs 3 s of system time per GiB, "
-              "0.3 GB/s a core, as touching memory shows. Reads alone, with long, no or sequential read-ahead, reached "
-              "0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just before, "
-              "1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
+        bound="8 GiB go through the page cache, and this virtual machine gets the memory for it from its host. It "
+              "hands memory back that has been free for seconds, and getting it again costs 3 s of system time per "
+              "GiB, 0.3 GB/s a core, as touching memory shows. Reads alone, with long, no or sequential read-ahead, "
+              "had 0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just "
+              "before, 1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
               "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
               "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "
-              "kernel begins before the sample is copied, and all counts come by one copy."),
+              "kernel begins before the sample is copied, and all counts come by one copy. With both, on an H100, the "
+              "ratio is 2.9 (constant) to 8.0 (gaussian), unverified 4.3 (sorted) to 9.8 (arrays_H100.json)."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
               "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
               "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram. Since this record arguments "
               "that were read once are not read again, all counts come by one copy, and Python takes two thirds of the "
-              "time. One launch for all samples and the sample gave 0.94 to 1.03 on an H100, but its kernels needed "
-              "more registers than there are."),
+              "time. With all of that the ratio on an H100 is 0.75 to 0.94, unverified 1.7 to 2.2 (arrays_H100.json). "
+              "One launch for all samples and the sample gave 0.94 to 1.03 there, but its kernels needed more "
+              "registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU")),
@@ -268,7 +270,7 @@ ROWS: tuple[Row, ...] = (
               "a file goes to one GPU."),
     Row("the same, next to one GPU", seconds(1.3, "s more"), partial(longer, GPUS, "warm", "warm, one GPU"),
         bound="the driver makes contexts one after the other. Since this record workers no longer describe the failure "
-              "of a warm-up that nobody wanted to know, which took each of them 0.2 s."),
+              "of an optional warm-up, which took each of them 0.2 s."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
     Row("scheduling of 10,000 chunks", Need(0.01, "of the run", at_most=True),
         partial(waiting, CORES, "scheduling", "share")),
@@ -280,15 +282,16 @@ ROWS: tuple[Row, ...] = (
               "rate, and this job checks every sample besides. On 2026-11-21, where reading took longer, it was 1.07."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
-        bound="0.5 s are imports and Dask in one process, 0.9 s the pass of its two threads: 42 % exact sums, 36 % "
-              "copies from the page cache, 18 % verification with NumPy, which takes two thirds of that time with a "
-              "reference of fewer steps. Compiled C++ raised 0.47 to 0.97 by halving the time; blocks of 1 MiB instead "
-              "of 2 cost 0.1 s. NumPy holds the whole file in memory, this job 0.1 GB."),
+        bound="an older profile, in which NumPy verified instead of compiled code: 0.5 s are imports and Dask in one "
+              "process, 0.9 s the pass of its two threads, of which exact sums take 42 %, copies from the page cache "
+              "36 % and verification 18 %. Compiled C++ raised 0.47 to 0.97 by halving the time; blocks of 1 MiB "
+              "instead of 2 cost 0.1 s. NumPy holds the whole file in memory, this job 0.1 GB."),
     Row("matmul, 256 MiB of float32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "matmul"),
-        bound="one BLAS product in float64, which takes twice as long as in float32, is 33 % of the CPU time; its "
-              "error bound, rounding and the elements these leave open 25 %, the check of every element 10 %, starting "
-              "Dask 11 %, files and memory the rest. That is a sixth of the CPU time of the four products with carries "
-              "in int64 used before. A kernel of its own, which makes the product in float64 instead of BLAS and "
-              "rounds what it multiplies, takes 0.63 of that CPU time at 4096²; it is in this record."),
+        bound="131,072 × 512 by 512 × 512. While BLAS made the product, in float64, which takes twice as long as in "
+              "float32, that was 33 % of the CPU time; its error bound, rounding and the elements these leave open "
+              "25 %, the check of every element 10 %, starting Dask 11 %, files and memory the rest. That was a sixth "
+              "of the CPU time of the four products with carries in int64 used before. A kernel of its own has "
+              "replaced BLAS and rounds what it multiplies: 0.63 of that CPU time at 4096². This record has it, but "
+              "not the process that begins the product beside the imports; docs/matmul.md has 4096² with both."),
 )  # fmt: skip

@@ -75,9 +75,9 @@ def measured(rows: Sequence[Row]) -> str:
         peer = f"{cell(of_peer, row.peer)}; {row.peer}" if row.peer else ""
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
-        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Each row shows its worst "
-        "distribution, dtype and size, rows of files\nand commands their fastest or median run; what falls short is "
-        "bold. The last column gives the measured ratio to the peer,\nthen the required one.\n\n"
+        f"Measured on {machines()}.\nA ratio compares two measurements of one run. A row shows its worst "
+        "distribution, dtype and size; of files and commands\nit shows the fastest or the median run. What falls short "
+        "is bold. The last column has the measured ratio to a peer,\nthen the required one.\n\n"
         + table(["", "required", "measured", "peer"], lines)
     )
 
@@ -94,8 +94,8 @@ def highlights(rows: Sequence[Row] = ROWS) -> str:
     met = sum(row.met() for row in rows)
     return (
         measured([row for row in rows if row.in_readme]) + f"\n\n{met} of all {len(rows)} rows meet what is required. "
-        "[docs/performance.md](docs/performance.md) has every row, and for\neach that does not, what bounds it and "
-        "what was tried."
+        "[docs/performance.md](docs/performance.md) has every row. For\neach that falls short it says what bounds it "
+        "and what was tried."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,18 @@ def test_files_as_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(loaded.axes[0]) == result.names
     again = pipeline.run("histogram", *arrays, by="file", bins=4, range=(0, 256))
     np.testing.assert_array_equal(again.counts, result.counts)
+
+
+@pytest.mark.parametrize("how", [{"by": "file"}, {"channels": 2, "layout": "planar"}, {"axis": 0}])
+def test_no_samples_at_all(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Rows that have none, from a file and from an array, with a mask and without."""
+    empty = np.zeros(0, np.float32)
+    np.save(tmp_path / "a.npy", empty)
+    for asked in ({}, {"mask": np.zeros(0, bool)}):
+        for source in (str(tmp_path / "a.npy"), empty):
+            result = pipeline.run("reduce", source, op="count,max", verify="full", **how, **asked)
+            expected = [(0, math.nan)] * how.get("channels", 1)
+            assert str([tuple(row.values.values()) for row in result.results]) == str(expected)
 
 
 def test_result_is_uhi(frames: NDArray[np.float32]) -> None:

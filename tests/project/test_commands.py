@@ -68,18 +68,11 @@ NOT_HERE = {
 }
 HERE = {("kernels.md", "python -m pipeline study histogram --variant cpu_numpy")}  # although its beginning is above
 STATUSES = {  # other than 0
-    "python -m pipeline diff week.json other.json": 1,  # they differ
+    "python -m pipeline diff monday.json tuesday.json": 1,  # they differ
     "python -m pipeline compare data/ecg.npy changed.npy": 1,
 }
 FIRST = {  # before the commands of a page: what it takes for granted
     "use.md": ("gzip -c run-1.bin > trace.gz",),
-    "results.md": (
-        "python -m pipeline histogram 'run-*.bin' --dtype int16 -o counts.json --also 'reduce --op sum'",
-        "python -m pipeline histogram run-1.bin --dtype int16 -o monday.json",
-        "python -m pipeline histogram run-2.bin --dtype int16 -o tuesday.json",
-        "python -m pipeline histogram run-1.bin --dtype int16 -o other.json",
-        "python -m pipeline histogram run-1.bin --dtype int16 -o counts.parquet",
-    ),
 }
 GIVEN = {  # names that a page's programs take for granted
     "pictures.md": "import pipeline\nfirst, second = (pipeline.run('histogram', 'data.bin') for _ in 'ab')",

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.storage.blocks import decode_whole
 from pipeline.storage.formats.codecs import Decoder
 from pipeline.storage.formats.places import Index, Places, Stored
-from pipeline.storage.formats.slabs import Decode, Grid, block_piece, put, slab_of
+from pipeline.storage.formats.slabs import Decode, Grid, put, slab_of
 from pipeline.storage.pieces import Block
 from pipeline.storage.planned_file import stored_bytes
-from workflows.regions import Bounds
 
 
 @dataclass(frozen=True)
@@ -99,25 +97,3 @@ class _Decoded:
             region = tuple((one.start, one[-1] + 1) for one in ranges)
             return slab_of(region, self.grid, self.places, self.decode, self.fill)
         return PickedSlab(ranges, self.grid, self.places.at(self.grid.hit(ranges)), self.decode, self.fill)
-
-
-@dataclass(frozen=True)
-class Regions:
-    """Reads regions of an array in chunks, for jobs that write an array.
-
-    Attributes
-    ----------
-    name
-        For messages.
-    chunked
-    """
-
-    name: str
-    chunked: Chunked
-
-    def fill_region(self, region: Bounds, block: NDArray[Any]) -> None:
-        """The elements of a region, from all chunks that have some; PipelineError if one cannot be decoded."""
-        if block.size:
-            dtype, ranges = self.chunked.grid.dtype, tuple(range(*bounds) for bounds in region)
-            piece = block_piece(self.name, region, dtype, self.chunked.block(ranges))
-            block[...] = decode_whole(piece, dtype).reshape(block.shape)

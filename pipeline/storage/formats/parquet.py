@@ -44,11 +44,11 @@ def _dtype(type_: Any) -> np.dtype[Any] | None:
     return np.dtype(type_.to_pandas_dtype()) if str(type_) in NUMBERS else None
 
 
-def member_of(field: Any, rows: int, chunks: int | None, compression: str = "", stored: int | None = None) -> Member:
+def member_of(field: Any, rows: int, chunks: int | None, compression: str = "") -> Member:
     """A column, by its field of the schema."""
     dtype = _dtype(field.type)
     problem = "" if dtype else f"expected a column of numbers, got one of {field.type}; cast it"
-    return Member(field.name, dtype, (rows,), None if chunks is None else (chunks,), compression, stored, problem)
+    return Member(field.name, dtype, (rows,), None if chunks is None else (chunks,), compression, None, problem)
 
 
 def values_of(column: Any, name: str) -> NDArray[Any]:

@@ -36,8 +36,8 @@ def plans(compiled: Any) -> Iterator[None]:
     _compiled_function.cache_clear()
 
 
-def binning_of(dtype: str, edges: Any, regular: bool = False) -> Binning:
-    return Binning(np.dtype(dtype), np.asarray(edges, np.float64), regular)
+def binning_of(dtype: str, edges: Any) -> Binning:
+    return Binning(np.dtype(dtype), np.asarray(edges, np.float64), False)
 
 
 def check(samples: NDArray[Any], edges: Edges) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.reduce import exact_sum
 from kernels.reduce import partial as layout
 from kernels.reduce.partial import EXTREMES, PARTS, SQUARES, SUM
-from kernels.reduce.reference import PART, reduce_reference
+from kernels.reduce.reference import FEW, PART, reduce_reference
 from tests.cases.reduce import CASES, DTYPES, case
 
 
@@ -44,8 +44,9 @@ def plain(samples: NDArray[Any], parts: int) -> NDArray[np.int64]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_reference_is_the_definition(dtype: str, name: str) -> None:
-    samples = case(name, dtype, 601)
+@pytest.mark.parametrize("number", [1, FEW, 601])
+def test_reference_is_the_definition(dtype: str, name: str, number: int) -> None:
+    samples = case(name, dtype, 601)[:number]
     for parts in PARTS:
         expected = plain(samples, parts)
         np.testing.assert_array_equal(reduce_reference(samples, parts), expected)

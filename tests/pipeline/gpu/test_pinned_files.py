@@ -33,8 +33,9 @@ def planned(folder: Path, number: int) -> list[Piece]:
     return files
 
 
-def read_all(reader: Reader, files: list[Piece], nbytes: int = CONTENT.nbytes) -> NDArray[np.uint8]:
-    """These bytes of each file."""
+def read_all(reader: Reader, files: list[Piece]) -> NDArray[np.uint8]:
+    """All bytes of each file."""
+    nbytes = CONTENT.nbytes
     target = Target(nbytes * len(files))
     runs = np.array([(number, 0, nbytes) for number in range(len(files))], np.int64)
     assert reader.read_planned(files, target, runs, 0).get() == target.nbytes

@@ -134,6 +134,27 @@ def test_blocks_that_are_not_what_dask_says() -> None:
         pipeline.run("histogram", nothing)
     with pytest.raises(UsageError, match="expected paths or arrays, got Delayed"):
         pipeline.run("reduce", dask.delayed(FLOATS))
+    shorter = da.from_array(FLOATS, chunks=(20, 45)).map_blocks(lambda block: block[:3], dtype="f8")
+    with pytest.raises(UsageError, match="expected 2700 samples, as dask says, got 405"):
+        pipeline.run("reduce", shorter)
+    with pytest.raises(UsageError, match=r"expected blocks of shape \(20, 45\), as dask says, got \(3, 45\)"):
+        pipeline.run("reduce", shorter, where="i < 7")
+    with pytest.raises(UsageError, match=r"expected blocks of shape \(20, 45\), as dask says, got \(3, 45\)"):
+        pipeline.run("transpose", shorter).array.compute()
+
+
+def test_without_axes() -> None:
+    """Their blocks are NumPy's scalars."""
+    array = da.from_array(FLOATS, chunks=20)
+    total, first = array.max(), array[0]
+    assert pipeline.run("reduce", total, op="max,argmax").values == {"max": FLOATS.max(), "argmax": 0}
+    assert pipeline.run("reduce", total, op="count", where="i < 1").values == {"count": 1}
+    for lazy, expected in (
+        (pipeline.run("transpose", total).array, FLOATS.max()),
+        (pipeline.run("map", total, first, operation="add").array, FLOATS.max() + FLOATS[0]),
+    ):
+        assert lazy.shape == expected.shape
+        np.testing.assert_array_equal(lazy.compute(), expected)
 
 
 def test_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed.protocol.pickle import dumps, loads
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import pipeline
 from pipeline.errors import PipelineError, UsageError
@@ -17,6 +19,7 @@ from pipeline.storage.array_file import ArrayFile, FilledArray, join, read_regio
 from pipeline.storage.sources import open_source
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
+from tests.cases.slices import numpy_s, texts
 
 ARRAY = np.random.default_rng(3).integers(-999, 999, (53, 37)).astype(">i4")
 
@@ -51,6 +54,44 @@ DECODED: dict[str, Callable[[Path], str]] = {
     "zarr, shards": lambda folder: _zarr(folder, chunks=(7, 9), shards=(21, 18)),
     "tiff": lambda folder: _tiff(folder, compression="deflate", tile=(16, 32)),
 }  # fmt: skip
+
+
+def _partly_written(folder: Path) -> tuple[str, str]:
+    """Of the same array in byte runs, with missing chunks, which have the fill value: an HDF5 and a Zarr member."""
+    with package_of("h5py").File(folder / "a.h5", "w") as file:
+        data = file.create_dataset("a", ARRAY.shape, ARRAY.dtype, chunks=(10, 37), fillvalue=7)
+        array = package_of("zarr").create_array(folder / "a.zarr", shape=ARRAY.shape, dtype="i4", chunks=(10, 37),
+                                                compressors=None, fill_value=7)  # fmt: skip
+        for first in (0, 30):
+            data[first : first + 10] = array[first : first + 10] = ARRAY[first : first + 10]
+    return str(folder / "a.h5"), str(folder / "a.zarr")
+
+
+PARTLY_WRITTEN = np.full_like(ARRAY, 7)
+PARTLY_WRITTEN[:10], PARTLY_WRITTEN[30:40] = ARRAY[:10], ARRAY[30:40]
+
+
+@pytest.mark.usefixtures("shared")
+def test_missing_chunks(tmp_path: Path) -> None:
+    for item in _partly_written(tmp_path):
+        pipeline.run("transpose", item, output=tmp_path / "t.npy", chunk_bytes=600)
+        np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), PARTLY_WRITTEN.T)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_region_of_a_slice(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("a")
+    kinds = {name: (make, ARRAY) for name, make in (RUNS | DECODED).items()}
+    kinds |= {f"missing {at}": (lambda folder, at=at: _partly_written(folder)[at], PARTLY_WRITTEN) for at in (0, 1)}
+    make, array = kinds[data.draw(st.sampled_from(sorted(kinds)))]
+    text = data.draw(texts(array.shape))
+    view = numpy_s(array, text)
+    read = loads(dumps(join(open_source((f"{make(folder)}[{text}]",), samples=False))))
+    assert read.spec.shape == view.shape
+    bounds = [data.draw(st.tuples(*[st.integers(0, length)] * 2).map(sorted)) for length in view.shape]
+    region = tuple((start, stop) for start, stop in bounds)
+    np.testing.assert_array_equal(read_region(read, region), view[tuple(slice(*one) for one in region)])
 
 
 @pytest.mark.usefixtures("shared")

@@ -169,7 +169,7 @@ def test_numbers_that_are_not_stable_are_not_compared(
     assert "shrank" in checked(planned._replace(inode=None), path)
 
 
-def testfile_system_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_system_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for text in (None, "", "nonsense\n", "1 2 0:0\n"):
         if text is not None:
             (tmp_path / "mounts").write_text(text)
