@@ -78,6 +78,8 @@ class ArrayJob(Generic[Options]):
     regions
         (specs, output, options, elements) -> regions of about that many elements that cover the output once. Results
         do not depend on where they are cut.
+    boxes
+        Whether any box of the output may be a region, too: of inputs that are decoded in chunks, boxes along these.
     needs
         (region, specs, options) -> the parts of the inputs that a region of the output needs, in the order of the
         inputs; if there are several parts of each, first one part of every input, then the next.
@@ -174,6 +176,7 @@ class ArrayJob(Generic[Options]):
     notes: Callable[[Sequence[Spec], Options], dict[str, str]] | None = None
     rounding: Callable[[Sequence[Spec], Options], str] = lambda specs, options: ""
     kernel: str = ""
+    boxes: bool = False
 
 
 def differing(got: NDArray[Any], expected: NDArray[Any], region: Bounds) -> tuple[str, ...]:

@@ -141,6 +141,7 @@ MAP: ArrayJob[MapOptions] = ArrayJob(
     operands=lambda options: options.operands,
     outline=outline,
     regions=regions,
+    boxes=True,
     needs=needs,
     compute=compute,
     check=check,

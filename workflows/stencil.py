@@ -191,6 +191,7 @@ STENCIL: ArrayJob[StencilOptions] = ArrayJob(
     operands=lambda options: None,
     outline=outline,
     regions=regions,
+    boxes=True,
     needs=needs,
     compute=compute,
     check=check,

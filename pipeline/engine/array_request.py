@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pipeline.cluster.choice import Load
+from pipeline.engine.array_boxes import regions_of
 from pipeline.engine.array_gpu import LANES
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.errors import UsageError
@@ -133,7 +134,7 @@ def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None 
     nbytes, again = int(min(nbytes, most)), elements
     elements = again or max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
     while True:
-        regions = list(workflow.regions(specs, spec, plan.options, elements))
+        regions = regions_of(plan, elements)
         taken = max(taken_by(plan, region) for region in {regions[0], regions[len(regions) // 2], regions[-1]})
         if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
             return elements, regions

@@ -1,0 +1,68 @@
+"""Where an output is cut whose inputs are decoded in chunks, so that a chunk is not decoded for many regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+from pipeline.engine.array_plan import ArrayPlan, needs
+from pipeline.storage.array_file import ArrayFile, FilledArray
+from pipeline.storage.formats.slabs import Grid
+from pipeline.storage.piece_regions import ChunkedRegions
+from workflows.regions import Bounds, sizes
+
+FEWER = 2  # times as many bytes have to be decoded in the regions of the job
+
+
+def regions_of(plan: ArrayPlan, elements: int) -> list[Bounds]:
+    """Regions of about that many elements: those of the job, or boxes along chunks, if fewer bytes are decoded."""
+    spec, workflow = plan.output.spec, plan.workflow
+    own = list(workflow.regions(plan.native(), spec, plan.options, elements))
+    grids = [grid for array in plan.inputs if (grid := _grid(array)) and len(grid.shape) == len(spec.shape)]
+    if not (workflow.boxes and grids):
+        return own
+    boxes = _boxes(spec.shape, grids[0].chunks, elements)
+    worth = not _wide(plan, boxes) and FEWER * _decoded(plan, boxes) <= _decoded(plan, own)
+    return boxes if worth else own
+
+
+def _grid(array: ArrayFile) -> Grid | None:
+    """The chunks of an array that is decoded as a whole."""
+    filler = array.filler if isinstance(array, FilledArray) else None
+    if not isinstance(filler, ChunkedRegions) or filler.view.sizes != filler.chunked.grid.shape:
+        return None
+    return filler.chunked.grid
+
+
+def _boxes(shape: tuple[int, ...], chunks: tuple[int, ...], elements: int) -> list[Bounds]:
+    """Boxes as many chunks long as `elements` allows, first along the last axis; parts of a chunk that has more."""
+    box = [min(*lengths) for lengths in zip(shape, chunks, strict=True)]
+    for axis in range(len(shape)):
+        box[axis] = min(box[axis], max(elements * box[axis] // math.prod(box), 1))
+    for axis in reversed(range(len(shape))):
+        most = elements * box[axis] // math.prod(box)
+        box[axis] = min(shape[axis], most // chunks[axis] * chunks[axis] or box[axis])
+    return list(product(*map(_along, shape, chunks, box)))
+
+
+def _along(length: int, chunk: int, step: int) -> list[tuple[int, int]]:
+    """Where an axis is cut: at ends of chunks, too."""
+    outer = max(chunk, step)
+    ends = [(first, min(first + outer, length)) for first in range(0, length, outer)]
+    return [(start, min(start + step, end)) for first, end in ends for start in range(first, end, step)]
+
+
+def _wide(plan: ArrayPlan, regions: Sequence[Bounds]) -> bool:
+    """Whether most of what regions need lies around them."""
+    region = regions[len(regions) // 2]
+    around = (math.prod(sizes(bounds)) for _, bounds in needs(plan, region))
+    return max(around, default=0) > FEWER * math.prod(sizes(region))
+
+
+def _decoded(plan: ArrayPlan, regions: Sequence[Bounds]) -> int:
+    """Bytes that are decoded for all regions, if all are like the first, the middle and the last one."""
+    some = (regions[0], regions[len(regions) // 2], regions[-1])
+    parts = ((_grid(array), bounds) for region in some for array, bounds in needs(plan, region))
+    crossed = (grid.chunk_bytes * math.prod(map(len, grid.crossed(bounds))) for grid, bounds in parts if grid)
+    return sum(crossed) * len(regions)
