@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from distributed import Client, utils
+from tornado.util import TimeoutError as PassedLimit
 
 CALL_SECONDS = 120  # the longest call warms up workers: CUDA contexts, kernels that are compiled
 CLOSE_SECONDS = 5
@@ -34,3 +35,16 @@ class LimitedClient(Client):  # type: ignore[misc]
         """Close this client; one whose scheduler does not answer is dropped."""
         with suppress(OSError, AssertionError):  # TimeoutError is an OSError
             return super().close(timeout)
+
+
+def without_passed_limits(client: Client) -> None:
+    """Say nothing of limits that pass just when the loop of one of our own clusters stops, which asyncio would print.
+
+    Dask gathers messages in tasks that wait a few milliseconds for more of them; nobody waits for these tasks.
+    """
+
+    def handle(loop: Any, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), PassedLimit):
+            loop.default_exception_handler(context)
+
+    client.loop.asyncio_loop.set_exception_handler(handle)

@@ -280,6 +280,9 @@ def _processes_of(
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
+    from pipeline.cluster.client import without_passed_limits
+
+    without_passed_limits(client)
     if device == "gpu":
         warm_up_gpus(client, where)
     until = monotonic() + ANSWER_SECONDS

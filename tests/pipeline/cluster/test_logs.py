@@ -1,4 +1,4 @@
-"""Dask's logs do not keep what finished tasks were given."""
+"""Dask's logs do not keep what finished tasks were given, and its loop prints no limit that passed while it stopped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import gc
 from time import monotonic, sleep
 from typing import Any
 from weakref import WeakSet
+
+import pytest
+from tornado.util import TimeoutError as PassedLimit
 
 from pipeline.cluster.placement import Placement, open_workers
 
@@ -33,3 +36,16 @@ def test_arguments_of_finished_tasks_are_freed() -> None:
             gc.collect()
             sleep(0.05)
         assert len(ALIVE) <= TASKS // 2
+
+
+@pytest.mark.parametrize(("error", "told"), [(PassedLimit("Timeout"), False), (ValueError("another"), True)])
+def test_a_limit_that_passes_while_the_loop_stops_is_not_told(
+    error: Exception, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other errors that nobody has asked for are."""
+    with open_workers(Placement(device="cpu"), 0) as workers:
+        future = workers.client.loop.asyncio_loop.create_future()
+    future.set_exception(error)
+    del future
+    gc.collect()
+    assert ("never retrieved" in caplog.text) == told

@@ -42,9 +42,9 @@ def read_all(reader: Reader, files: list[Piece]) -> NDArray[np.uint8]:
     return target.host.reshape(len(files), nbytes)
 
 
-def descriptors() -> list[str]:
-    """What this process has open."""
-    return sorted(os.listdir("/proc/self/fd"))
+def descriptors() -> set[str]:
+    """What this process has open. Threads that earlier tests have left may close some of it at any time."""
+    return set(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("part_bytes", [300, 5000, 2**16])
@@ -59,7 +59,7 @@ def test_planned_files_are_opened_and_closed(tmp_path: Path, part_bytes: int) ->
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     np.testing.assert_array_equal(read, np.tile(CONTENT, (40, 1)))
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -93,7 +93,7 @@ def test_another_file_than_the_planned_one(tmp_path: Path, field: str, part_byte
     unknown += [identity._replace(inode=None, device=1)]
     for known in unknown:
         read_all(reader, [files[0], replace(files[1], identity=known), files[2]])
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_planned_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_planned_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as caught:
         read_all(reader, files)
     assert (caught.value.errno, caught.value.file) == (errno.ESTALE, 0)
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_planned_file_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_planned_file_that_cannot_be_read_to_its_end(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="Stale"):
         read_all(reader, files)
     read_all(reader, files[:2])
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_planned_files_are_closed_where_the_device_is_lost(tmp_path: Path, refusal: list[int]) -> None:
@@ -141,4 +141,4 @@ def test_planned_files_are_closed_where_the_device_is_lost(tmp_path: Path, refus
     driver.refuses["to_device"] = LOST
     with pytest.raises(RuntimeError, match="refused"):
         read_all(reader, files)
-    assert refusal == [LOST] and descriptors() == before
+    assert refusal == [LOST] and descriptors() <= before
