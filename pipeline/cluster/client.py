@@ -37,14 +37,17 @@ class LimitedClient(Client):  # type: ignore[misc]
             return super().close(timeout)
 
 
-def without_passed_limits(client: Client) -> None:
-    """Say nothing of limits that pass just when the loop of one of our own clusters stops, which asyncio would print.
+class OwnClient(LimitedClient):
+    """The client of one of our own clusters, whose loop does not print limits that pass just when it stops.
 
     Dask gathers messages in tasks that wait a few milliseconds for more of them; nobody waits for these tasks.
     """
 
-    def handle(loop: Any, context: dict[str, Any]) -> None:
-        if not isinstance(context.get("exception"), PassedLimit):
-            loop.default_exception_handler(context)
+    def __init__(self, cluster: Any) -> None:
+        super().__init__(cluster)
+        self.loop.asyncio_loop.set_exception_handler(_handle)
 
-    client.loop.asyncio_loop.set_exception_handler(handle)
+
+def _handle(loop: Any, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), PassedLimit):
+        loop.default_exception_handler(context)

@@ -205,7 +205,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         make_context()
     from distributed.deploy.spec import SpecCluster
 
-    from pipeline.cluster.client import LimitedClient
+    from pipeline.cluster.client import OwnClient
     from pipeline.cluster.in_process import PortlessScheduler, PortlessWorker, Scheduler
     from pipeline.cluster.processes import started
 
@@ -224,7 +224,7 @@ def _in_this_process(placement: Placement, device: str) -> Iterator[Workers]:
         local_directory(placement.own_process) as progress,
         routes(dashboard),
         started(SpecCluster, cluster) as running,
-        LimitedClient(running) as client,
+        OwnClient(running) as client,
         watching_itself(progress, placement.stall_seconds),
     ):
         watch = Watch(progress, placement.stall_seconds, lambda device: 0)
@@ -262,7 +262,7 @@ def _processes_of(
     # A fork server is for the command's own process: a library should not start one behind its caller's back.
     own = placement.own_process
     with fork_server(modules) if own else nullcontext():
-        from pipeline.cluster.client import LimitedClient
+        from pipeline.cluster.client import OwnClient
         from pipeline.cluster.processes import private, start_processes
 
         with (
@@ -271,7 +271,7 @@ def _processes_of(
             start_processes(
                 resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
             ) as cluster,
-            LimitedClient(cluster) as client,
+            OwnClient(cluster) as client,
             closing(Xids(options.get("CUDA_VISIBLE_DEVICES", ()))) as xids,
         ):
             watch = Watch(progress, placement.stall_seconds, partial(retire, cluster), xids.take)
@@ -280,9 +280,6 @@ def _processes_of(
 
 def _workers(client: Any, device: str, where: str, dashboard: str | None, watch: Watch) -> Workers:
     """One of our own clusters, whose GPU workers declare a GPU to Dask."""
-    from pipeline.cluster.client import without_passed_limits
-
-    without_passed_limits(client)
     if device == "gpu":
         warm_up_gpus(client, where)
     until = monotonic() + ANSWER_SECONDS
