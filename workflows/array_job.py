@@ -79,7 +79,7 @@ class ArrayJob(Generic[Options]):
         (specs, output, options, elements) -> regions of about that many elements that cover the output once. Results
         do not depend on where they are cut.
     boxes
-        Whether any box of the output may be a region, too: of inputs that are decoded in chunks, boxes along these.
+        Whether any box of the output may be a region. Boxes along chunks of decoded inputs may then replace `regions`.
     needs
         (region, specs, options) -> the parts of the inputs that a region of the output needs, in the order of the
         inputs; if there are several parts of each, first one part of every input, then the next.

@@ -12,11 +12,9 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import BinaryIO, NamedTuple
 
-from kernels.common.private import temporary_folder
 from pipeline.cluster.processes import ENVIRONMENT
-from pipeline.process import supervisor
 from pipeline.process.beat import step, work_of
-from pipeline.process.signals import held
+from pipeline.process.scratch_folder import scratch_folder
 
 PROJECT = str(Path(__file__).parents[2])
 CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules whose `serve` it runs
@@ -42,7 +40,6 @@ class CheckProcess(NamedTuple):
 
 
 _early: list[CheckProcess] = []
-_until_exit = ExitStack()
 
 
 def start_early(module: str = CHECKS) -> None:
@@ -83,12 +80,11 @@ def start(module: str) -> CheckProcess:
 
 @cache
 def _scratch_folder() -> str:
-    """Where these processes compile, and keep what cannot be cached: they are killed, and remove nothing."""
-    with held():
-        folder = str(_until_exit.enter_context(temporary_folder()))
-        supervisor.remove_at_end(folder)
-    atexit.register(_until_exit.close)
-    return folder
+    """Where helpers compile, and keep what cannot be cached: they are killed, and remove nothing."""
+    until_exit = ExitStack()
+    folder = until_exit.enter_context(scratch_folder())
+    atexit.register(until_exit.close)  # last, so that it runs before the folder's own finalizer
+    return str(folder)
 
 
 def comes(process: Popen[bytes], connection: Connection, seconds: float) -> bool:

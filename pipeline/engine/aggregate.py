@@ -188,7 +188,10 @@ def plan_pass(loop: Run, pass_: Pass, source: Source, done: ChunksDone) -> Plan:
 
 
 def partial_bytes(pass_: Pass, source: Source) -> int:
-    """Bytes of the partials of all jobs; 0 without samples, since files without any may be all rows that there are."""
+    """Bytes of the partials of all jobs; 0 without samples.
+
+    A job computes the partial of one sample to learn its size. If every row is an empty file, that sample has no row.
+    """
     if source.nbytes == 0:
         return 0
     return sum(job.partial_bytes(source.dtype.newbyteorder("=")) for job in pass_.jobs)

@@ -1,4 +1,4 @@
-"""Where an output is cut whose inputs are decoded in chunks, so that a chunk is not decoded for many regions."""
+"""Cuts an output along the chunks of its inputs, so that a chunk is not decoded again for many regions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pipeline.storage.formats.slabs import Grid
 from pipeline.storage.piece_regions import ChunkedRegions
 from workflows.regions import Bounds, sizes
 
-FEWER = 2  # times as many bytes have to be decoded in the regions of the job
+FEWER = 2  # the job's own regions have to decode this many times as many bytes
 
 
 def regions_of(plan: ArrayPlan, elements: int) -> list[Bounds]:
-    """Regions of about that many elements: those of the job, or boxes along chunks, if fewer bytes are decoded."""
-    spec, workflow = plan.output.spec, plan.workflow
-    own = list(workflow.regions(plan.native(), spec, plan.options, elements))
+    """The job's own regions of about so many elements, or boxes along chunks if these decode half as many bytes."""
+    spec = plan.output.spec
+    own = list(plan.workflow.regions(plan.native(), spec, plan.options, elements))
     grids = [grid for array in plan.inputs if (grid := _grid(array)) and len(grid.shape) == len(spec.shape)]
-    if not (workflow.boxes and grids):
+    if not grids:
         return own
     boxes = _boxes(spec.shape, grids[0].chunks, elements)
     worth = not _wide(plan, boxes) and FEWER * _decoded(plan, boxes) <= _decoded(plan, own)

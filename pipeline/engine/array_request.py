@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pipeline.cluster.choice import Load
-from pipeline.engine.array_boxes import regions_of
 from pipeline.engine.array_gpu import LANES
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
-from pipeline.storage.array_file import ArrayFile, as_stored, join
+from pipeline.storage.array_file import ArrayFile, FilledArray, as_stored, join
 from pipeline.storage.check_place import check_place
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.output_format import split_output
@@ -134,13 +133,22 @@ def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None 
     nbytes, again = int(min(nbytes, most)), elements
     elements = again or max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
     while True:
-        regions = regions_of(plan, elements)
+        regions = _regions(plan, elements)
         taken = max(taken_by(plan, region) for region in {regions[0], regions[len(regions) // 2], regions[-1]})
         if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
             return elements, regions
         if elements == 1 or again:
             raise _too_large(plan, taken, most, " or leave --resume out" if again else "")
         elements = max(1, elements // 2)
+
+
+def _regions(plan: ArrayPlan, elements: int) -> list[Bounds]:
+    """Regions of about so many elements."""
+    if plan.workflow.boxes and any(isinstance(array, FilledArray) for array in plan.inputs):
+        from pipeline.engine.array_boxes import regions_of  # imports decoders, which others do without
+
+        return regions_of(plan, elements)
+    return list(plan.workflow.regions(plan.native(), plan.output.spec, plan.options, elements))
 
 
 def _too_large(plan: ArrayPlan, taken: int, most: float, other: str = "") -> UsageError:
