@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,15 @@ def piece_of(path: Path, offset: int = 0, nbytes: int | None = None) -> Piece:
 def imagined(size: int, mtime_ns: int = 0) -> Identity:
     """Of a file that need not exist."""
     return Identity(size, mtime_ns, None, None, 0, 0)
+
+
+def opened_in(folder: Path) -> list[str]:
+    """What this process has open in a folder. Threads that earlier tests left may open and close other files."""
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [name for name in names if Path(name).is_relative_to(folder)]
 
 
 def values_of(source: Any) -> np.ndarray[Any, Any]:

@@ -19,6 +19,7 @@ from pipeline.engine.journal import Journal
 from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.run_loop import Run
 from pipeline.errors import PipelineError, UsageError
+from tests.cases.files import opened_in
 from tests.pipeline.engine.journaled import CHUNKS, PLAIN, SAMPLES, InterruptedError, Runner
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
@@ -192,7 +193,6 @@ def test_journal_that_cannot_be_opened(
     runner.aggregate(PLAIN, path, 10, verify="off")
     (key,) = journal_file.journals()
     before = (runner.folder / f"{key}.sqlite").read_bytes()
-    descriptors = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         make(runner, key, patch)
         with pytest.raises(PipelineError, match=f"^--resume: expected a journal .*{UNUSABLE[make]}") as caught:
@@ -204,7 +204,7 @@ def test_journal_that_cannot_be_opened(
             with pytest.raises(PipelineError, match=UNUSABLE[make]):
                 [runs.remove(one) for one in runs.unfinished()]
     assert (runner.folder / f"{key}.sqlite").read_bytes() == before
-    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert opened_in(runner.folder) == []
 
 
 @pytest.mark.parametrize("after", [0, 10])

@@ -24,7 +24,7 @@ from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import DTYPES
 from pipeline.timeline import Timeline
-from tests.cases.files import piece_of
+from tests.cases.files import opened_in, piece_of
 
 
 def chunk_of(path: Path, samples: int = 1000) -> Chunk:
@@ -37,15 +37,10 @@ def values_of(chunk: Chunk) -> NDArray[Any]:
     return np.concatenate([block.copy() for block in read_blocks(chunk, Timeline())])
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.fixture(autouse=True)
-def nothing_stays_open() -> Iterator[None]:
-    before = open_files()
+def nothing_stays_open(tmp_path: Path) -> Iterator[None]:
     yield
-    assert open_files() == before
+    assert opened_in(tmp_path) == []
 
 
 @pytest.fixture
@@ -211,12 +206,11 @@ def test_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_blo
 
 def test_given_up(tmp_path: Path, small_blocks: None) -> None:
     """Stopping in the middle leaves no file open."""
-    before = open_files()
     blocks = read_blocks(chunk_of(tmp_path / "samples.bin"), Timeline())
     next(blocks)
-    assert open_files() == before + 1
+    assert opened_in(tmp_path) == [str(tmp_path / "samples.bin")]
     blocks.close()  # type: ignore[attr-defined]
-    assert open_files() == before
+    assert opened_in(tmp_path) == []
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

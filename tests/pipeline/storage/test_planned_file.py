@@ -12,7 +12,7 @@ import pytest
 from pipeline.errors import PipelineError
 from pipeline.storage import planned_file
 from pipeline.storage.chunks import Chunk
-from tests.cases.files import piece_of
+from tests.cases.files import opened_in, piece_of
 
 
 def chunk_of(path: Path, samples: int = 1000) -> Chunk:
@@ -21,15 +21,10 @@ def chunk_of(path: Path, samples: int = 1000) -> Chunk:
     return Chunk(0, (piece_of(path),), np.dtype("<i4"))
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.fixture(autouse=True)
-def nothing_stays_open() -> Iterator[None]:
-    before = open_files()
+def nothing_stays_open(tmp_path: Path) -> Iterator[None]:
     yield
-    assert open_files() == before
+    assert opened_in(tmp_path) == []
 
 
 def test_files_are_opened_once_as_far_as_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,13 +32,12 @@ def test_files_are_opened_once_as_far_as_they_are_kept(tmp_path: Path, monkeypat
     real = os.open
     monkeypatch.setattr(os, "open", lambda path, *more: (names.append(Path(path).name), real(path, *more))[1])
     pieces = [chunk_of(tmp_path / str(number)).pieces[0] for number in range(planned_file.KEPT_OPEN + 2)]
-    before = open_files()
     with planned_file.kept_open() as opened:
         for _ in range(3):
             for number, piece in enumerate(pieces):
                 with opened(piece) as fd:
                     assert os.pread(fd, 8, 4 * number) == np.array([number, number + 1], "<i4").tobytes()
-        assert open_files() == before + planned_file.KEPT_OPEN
+        assert len(opened_in(tmp_path)) == planned_file.KEPT_OPEN
     assert names == [*map(str, range(len(pieces))), *["8", "9"] * 2]
 
 
