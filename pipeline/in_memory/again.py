@@ -57,7 +57,7 @@ def _key(job: Any, files: tuple[Any, ...], said: Mapping[str, Any]) -> tuple[str
     """What a call depends on besides its samples; None unless that is one array with samples, and plain values."""
     if len(files) != 1 or not isinstance(job, str):
         return None
-    if (kind := plain_kind(files[0])) is None or not files[0].size:
-        return None
+    if (kind := plain_kind(files[0])) is None or not files[0].size or files[0].dtype.kind == "b":
+        return None  # bool is viewed as uint8 first
     options = plain_key(job, said)
     return None if options is None else (kind, files[0].dtype, options)

@@ -12,7 +12,7 @@ from pipeline.errors import UsageError
 from pipeline.in_memory.arrays import compute, outlined
 from pipeline.in_memory.kinds import DASK
 from pipeline.in_memory.lazy import lazy_output
-from pipeline.storage.memory import check_array
+from pipeline.storage.memory import accepted
 from pipeline.storage.protocol import Opening
 from workflows.array_job import ArrayJob
 
@@ -53,8 +53,7 @@ def run_array_job(
     expected = workflow.operands(options) or 1
     if len(arrays) != expected:
         raise UsageError(f"{workflow.name}: expected {expected} array{'s'[: expected > 1]}, got {len(arrays)}")
-    for array in arrays:
-        check_array(array, opening)
+    arrays = [accepted(array, opening) for array in arrays]
     job = outlined(workflow, options, arrays, verify, secrets.randbits(32))
     notes = workflow.notes(job.specs, options) if workflow.notes else {}
     rounding = workflow.rounding(job.specs, options)

@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
 from pipeline.in_memory.device import cover_on_gpu
 from pipeline.in_memory.kinds import NAME, view_of
-from pipeline.storage.memory import check_array
+from pipeline.storage.memory import accepted
 from pipeline.storage.protocol import Opening
 from workflows.regions import sizes
 
@@ -143,8 +143,7 @@ def adopted(block: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = No
                          "or meta where the dask array is made")  # fmt: skip
     if shape is not None and array.shape != shape:
         raise _other_shape(f"blocks of shape {shape}", str(array.shape))
-    check_array(array, Opening(samples=False))
-    return array
+    return accepted(array, Opening(samples=False))
 
 
 def _other_shape(expected: str, got: str) -> UsageError:

@@ -22,7 +22,7 @@ from pipeline.in_memory.kinds import CUPY, DASK, NAME, NUMPY, common_kind
 from pipeline.rows import RowsAsked, check_alone, with_rows
 from pipeline.settings import VERIFY
 from pipeline.storage.column import Beside
-from pipeline.storage.memory import check_array
+from pipeline.storage.memory import accepted
 from pipeline.storage.protocol import Byteorder, Opening
 from workflows.array_job import ArrayJob
 
@@ -92,8 +92,8 @@ def run_in_memory(jobs: Sequence[tuple[Any, Any]], arrays: Sequence[Any], asked:
             return [run_array_job(*jobs[0], kind, arrays, asked.verify, _part_bytes(asked, arrays), opening)]
         empty = all(workflow.empty for workflow, _ in jobs)
         opening = Opening(asked.dtype, asked.byteorder, asked.offset, empty=empty)
+        arrays = [accepted(array, opening) for array in arrays]
         for array in arrays:
-            check_array(array, opening)
             if array is not arrays[0] and array.dtype.newbyteorder("=") != arrays[0].dtype.newbyteorder("="):
                 raise UsageError(f"{NAME}: expected {arrays[0].dtype} as in the first, got {array.dtype}; run them "
                                  "separately")  # fmt: skip

@@ -35,20 +35,29 @@ def fill(array: NDArray[Any], start: int, buffer: NDArray[Any]) -> None:
             done += len(part)
 
 
-def check_array(array: Any, opening: Opening, name: str = "an array in memory") -> None:
-    """Refuse an array that is masked, has a dtype that the job does not accept, or is empty where samples are required.
+def accepted(array: Any, opening: Opening, name: str = "an array in memory") -> Any:
+    """An array as its samples count, which for bool is a view as uint8.
+
+    Parameters
+    ----------
+    array : NumPy, CuPy or dask array
+    opening
+    name
+        In messages.
 
     Raises
     ------
     UsageError
-        Expected, got, and what to do.
+        If it is masked, has a dtype that the job does not accept, or is empty where samples are required.
     """
     if isinstance(array, np.ma.MaskedArray):
         raise UsageError(f"{name}: expected an array without a mask, got a masked one; use .filled() or .compressed()")
     if opening.samples and component_of(array.dtype) is not None:
         raise UsageError(f"{name}: expected real samples, got complex ones ({array.dtype}); pass array.real, or what "
                          "numpy.abs or numpy.angle returns")  # fmt: skip
-    opening.check(name, array.dtype, array.shape)
+    counted = opening.counted(array.dtype)
+    opening.check(name, counted, array.shape)
+    return array if counted == array.dtype else array.view(counted)
 
 
 class Kept:
@@ -118,9 +127,7 @@ class ArraySource(Source):
         UsageError
             If it is masked, its dtype is not one that the job accepts, or it is empty where samples are required.
         """
-        source = ArraySource(Kept(array.view(np.ndarray)))
-        check_array(array, opening, *source.names)
-        return source
+        return ArraySource(Kept(accepted(array, opening).view(np.ndarray)))
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]

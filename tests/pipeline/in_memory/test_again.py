@@ -90,9 +90,17 @@ def test_what_was_refused_is_refused_again(array_of: Any) -> None:
             with pytest.raises(UsageError):
                 pipeline.run("histogram", array, **said)
     for _ in range(2):
-        with pytest.raises(UsageError, match="bool"):
-            pipeline.run("histogram", array > 3)
+        with pytest.raises(UsageError, match="complex64"):
+            pipeline.run("histogram", array.astype("c8"))
         assert pipeline.run("histogram", array[:0], bins=5).counts.tolist() == [0] * 5
+
+
+def test_bool_counts_as_uint8_each_time(array_of: Any) -> None:
+    array = array_of(SAMPLES) > 3
+    ones = int((SAMPLES > 3).sum())
+    for _ in range(2):
+        counts = pipeline.run("histogram", array, bins=2, range=(0, 2)).counts
+        assert counts.tolist() == [SAMPLES.size - ones, ones]
 
 
 def test_few_are_kept(array_of: Any, read: list[Any]) -> None:

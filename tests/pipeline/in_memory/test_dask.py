@@ -66,6 +66,15 @@ def test_aggregations(scheduler: Client | None, chunks: Any) -> None:
         assert any("reduce" in name for name in run_task_names(scheduler))
 
 
+@pytest.mark.parametrize("chunks", CHUNKS)
+def test_bool_counts_as_uint8(scheduler: Client | None, chunks: Any) -> None:
+    array = da.from_array(INTEGERS > 500, chunks=chunks)
+    for blocks in (array, array[::3, 5:], array.T):
+        reduced = pipeline.run("reduce", blocks, op="sum,argmax")
+        kept = blocks.compute()
+        assert reduced.values == {"sum": kept.sum(), "argmax": kept.argmax()}
+
+
 def test_unknown_chunk_sizes() -> None:
     array = da.from_array(INTEGERS, chunks=(17, 25)).reshape(-1)
     some = array[array > 900]

@@ -51,6 +51,19 @@ def test_results_are_numpys(layout: str) -> None:
     assert reduced.values == {"sum": array.sum(), "min": array.min(), "argmax": array.argmax()}
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bool_counts_as_uint8(layout: str) -> None:
+    array = LAYOUTS[layout](BASE > 60)
+    ones = int(array.sum())
+    reduced, counted = pipeline.run(
+        [("reduce", {"op": "sum,argmax"}), ("histogram", {"bins": 2, "range": (0, 2)})], array
+    )
+    assert reduced.values == {"sum": ones, "argmax": array.argmax()}
+    assert counted.counts.tolist() == [array.size - ones, ones]
+    with pytest.raises(UsageError, match=r"^an array in memory: expected uint8 as in the first, got int32"):
+        pipeline.run("reduce", array, array.astype("i4"))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_samples_are_in_c_order(layout: str, dtype: str) -> None:
