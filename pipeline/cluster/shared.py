@@ -1,15 +1,19 @@
-"""One cluster for several runs of a process, if there are several: otherwise each starts and stops its own."""
+"""One cluster at a time in a process: that of one run, or one that several runs share."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from threading import Lock
 
+from kernels.common.once import once_per_process
 from pipeline.cluster import placement as placing
 from pipeline.cluster.choice import Load
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
+from pipeline.errors import PipelineError
 
 
 class Shared:
@@ -69,9 +73,45 @@ def open_workers(
     placement: Placement, nbytes: int, compiled: Callable[[], bool] = bool, load: Callable[[], Load] | None = None,
     here: Callable[[str], object] = bool,
 ) -> Iterator[Workers]:  # fmt: skip
-    """The workers of a run; as `pipeline.cluster.placement.open_workers`, unless runs share a cluster."""
+    """The workers of a run; as `pipeline.cluster.placement.open_workers`, unless runs share a cluster.
+
+    A cluster on this machine waits for the end of another that runs of this process, in other threads, have started.
+    All would take the same cores, GPUs and memory, and what is set for one, such as its scratch folder, is set for the
+    process.
+
+    Raises
+    ------
+    PipelineError
+        If a task of such a run calls it, which would wait for itself.
+    """
     if _shared is not None:
         yield _shared.workers(placement, nbytes, compiled, load, here)
         return
-    with placing.open_workers(placement, nbytes, compiled, load, here) as workers:
+    with _turn(placement), placing.open_workers(placement, nbytes, compiled, load, here) as workers:
         yield workers
+
+
+def _turn(placement: Placement) -> AbstractContextManager[object]:
+    if placement.existing:
+        return nullcontext()
+    if _own_task():
+        raise PipelineError("expected no run over files within a task of another, which would wait for itself; pass an "
+                            "array, or run it before")  # fmt: skip
+    return _lock()  # held no longer than a run, all of whose waits have limits
+
+
+@once_per_process
+def _lock() -> Lock:
+    return Lock()
+
+
+def _own_task() -> bool:
+    """Whether this thread is in a task of a cluster that a run has started in this process."""
+    if (started := sys.modules.get("pipeline.cluster.in_process")) is None:  # nor is distributed needed to tell
+        return False
+    from distributed import get_worker
+
+    try:
+        return isinstance(get_worker(), started.PortlessWorker)
+    except ValueError:
+        return False

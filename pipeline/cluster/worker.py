@@ -59,9 +59,7 @@ def run_task(name: str, device: str, function: Callable[..., Result], *arguments
         ``"gpu"`` or ``"cpu"``.
     function, arguments
     """
-    import dask
-
-    folder = dask.config.get(FOLDER, None)
+    folder = _progress_folder()
     if folder is None:
         return _on_device(name, device, function, *arguments)
     try:
@@ -71,6 +69,20 @@ def run_task(name: str, device: str, function: Callable[..., Result], *arguments
                             "space, or name another place with TMPDIR") from None  # fmt: skip
     with shown.task(name):
         return _on_device(name, device, function, *arguments)
+
+
+def _progress_folder() -> str | None:
+    """Where to show progress; None on others' clusters, one of which may be in the process that has started ours."""
+    import dask
+
+    if (folder := dask.config.get(FOLDER, None)) is None:
+        return None
+    from distributed import get_worker
+
+    from pipeline.cluster.in_process import PortlessWorker
+
+    worker = get_worker()
+    return str(folder) if worker.nanny is not None or isinstance(worker, PortlessWorker) else None
 
 
 def own_device(device: str) -> str:
