@@ -28,9 +28,8 @@ def called(source: Source, path: str) -> Source:
     if isinstance(source, Joined):
         return Joined(tuple(called(one, path) for one in source.sources))
     if isinstance(source, Files):
-        names = (name.replace(path, NAME) for name in source.names)
-        files = zip(source.files, names, strict=True)
-        return replace(source, files=tuple(replace(file, label=name) for file, name in files))
+        files = (replace(file, label=(file.label or str(file.path)).replace(path, NAME)) for file in source.files)
+        return replace(source, files=tuple(files))
     if isinstance(source, PieceSource | ViewSource):
         return replace(source, name=source.name.replace(path, NAME))
     if isinstance(source, PartSource):
