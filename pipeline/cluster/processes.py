@@ -197,6 +197,7 @@ def _close(cluster: Any, patience: float) -> str | None:
     If a worker dies within milliseconds of its start, its nanny waits for the first worker's message on the queue of
     the second. That consumes the second's message, and the nanny then never finishes closing.
     """
+    from distributed import core
     from distributed.core import Status
 
     if not getattr(cluster, "status", None):  # the constructor failed before there was anything to close
@@ -229,6 +230,7 @@ def _close(cluster: Any, patience: float) -> str | None:
                 break
     finally:
         _kill(cluster)
+        core._expects_comm.cache_clear()  # methods: it would hold schedulers and workers, 0.3 MB each, for ever
     if errors:
         cluster.status = Status.closed
         abandon()
