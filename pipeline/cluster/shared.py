@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from threading import Lock
+from threading import Lock, local
 
 from kernels.common.once import once_per_process
 from pipeline.cluster import placement as placing
@@ -54,6 +54,7 @@ class Shared:
 
 
 _shared: Shared | None = None
+_thread = local()
 
 
 @contextmanager
@@ -82,7 +83,7 @@ def open_workers(
     Raises
     ------
     PipelineError
-        If a task of such a run calls it, which would wait for itself.
+        If code of a job that is part of such a run calls it, which would wait for itself.
     """
     if _shared is not None:
         yield _shared.workers(placement, nbytes, compiled, load, here)
@@ -91,13 +92,25 @@ def open_workers(
         yield workers
 
 
-def _turn(placement: Placement) -> AbstractContextManager[object]:
+@contextmanager
+def _turn(placement: Placement) -> Iterator[None]:
     if placement.existing:
-        return nullcontext()
-    if _own_task():
-        raise PipelineError("expected no run over files within a task of another, which would wait for itself; pass an "
-                            "array, or run it before")  # fmt: skip
-    return _lock()  # held no longer than a run, all of whose waits have limits
+        yield
+        return
+    if within_run():
+        raise PipelineError("expected no run over files within another, which would wait for itself; pass an array, or "
+                            "run it before")  # fmt: skip
+    with _lock():  # held no longer than a run, all of whose waits have limits
+        _thread.runs = True
+        try:
+            yield
+        finally:
+            _thread.runs = False
+
+
+def within_run() -> bool:
+    """Whether this thread works for a run that has started a cluster in this process: for a task, or as its client."""
+    return getattr(_thread, "runs", False) or _own_task()
 
 
 @once_per_process
