@@ -14,6 +14,7 @@ from pipeline.cluster.choice import Load
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError
+from pipeline.process.signals import uninterrupted
 
 
 class Shared:
@@ -88,7 +89,8 @@ def open_workers(
     if _shared is not None:
         yield _shared.workers(placement, nbytes, compiled, load, here)
         return
-    with _turn(placement), placing.open_workers(placement, nbytes, compiled, load, here) as workers:
+    opened = placing.open_workers(placement, nbytes, compiled, load, here)
+    with _turn(placement), opened if placement.existing else uninterrupted(opened) as workers:
         yield workers
 
 
