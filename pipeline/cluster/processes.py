@@ -7,7 +7,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker, spawn
+from multiprocessing import current_process, resource_tracker, spawn
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
@@ -81,6 +81,7 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
         environment({}),  # in which Dask sets variables, and leaves them
         dask.config.set(settings),
         _without_main(),
+        _not_daemonic(),
         replaced_processes(),
         started(kind, options, prepare) as cluster,
     ):
@@ -153,6 +154,20 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         spawn.get_preparation_data = prepare
+
+
+@contextmanager
+def _not_daemonic() -> Iterator[None]:
+    """Let a process of a `multiprocessing.Pool` start workers: others could outlive it, but ours do not."""
+    process = current_process()
+    before = process.daemon
+    if before:
+        process.daemon = False
+    try:
+        yield
+    finally:
+        if before:
+            process.daemon = True
 
 
 def _start(kind: Any, options: dict[str, Any], prepare: Callable[[], object]) -> Any:
