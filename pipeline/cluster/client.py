@@ -48,7 +48,7 @@ class OwnClient(LimitedClient):
     """
 
     def __init__(self, cluster: Any) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster, set_as_default=False)  # other threads use Dask, too
         self.loop.asyncio_loop.set_exception_handler(_handle)
 
 

@@ -12,7 +12,7 @@ from kernels.common.once import once_per_process
 from pipeline.cluster import placement as placing
 from pipeline.cluster.choice import Load
 from pipeline.cluster.placement import Placement
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, aside
 from pipeline.errors import PipelineError
 from pipeline.process.signals import uninterrupted
 
@@ -97,7 +97,8 @@ def open_workers(
 @contextmanager
 def _turn(placement: Placement) -> Iterator[None]:
     if placement.existing:
-        yield
+        with aside():
+            yield
         return
     if within_run():
         raise PipelineError("expected no run over files within another, which would wait for itself; pass an array, or "
