@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import current_process, resource_tracker, spawn
 from threading import Event, Thread
@@ -28,6 +28,7 @@ WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 # of a module.
 ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2**25), "PYTHONSAFEPATH": "1"}
 
+LEFT = "PYTHONHASHSEED", "RAPIDS_NO_INITIALIZE", "__DASK_PARENT_PID"  # Dask sets these, too, and leaves them
 
 # Of Dask's logs for its developers, among them the latest messages of each connection, which hold all that tasks were
 # given: with its 1,000 a histogram of 2 GiB in small chunks took 12 MB more.
@@ -35,16 +36,17 @@ LOGS = {"distributed.admin.low-level-log-length": 10}
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables; at the end, all are again what they were."""
-    before = dict(os.environ)
+def environment(variables: Mapping[str, str], others: Iterable[str] = ()) -> Iterator[None]:
+    """Set environment variables; at the end these and `others` are again what they were. Other threads may set more."""
+    before = {name: os.environ.get(name) for name in (*variables, *others)}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def private(dashboard: str | None) -> dict[str, Any]:
@@ -67,8 +69,9 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
     from pipeline.cluster.nanny import replaced_processes
 
     environ = "distributed.nanny.pre-spawn-environ"
+    variables = {**dask.config.get(environ), **ENVIRONMENT}
     settings = {
-        environ: {**dask.config.get(environ), **ENVIRONMENT},
+        environ: variables,
         # Dask blames all tasks of a worker that dies; `pipeline.cluster.watch` knows in which it was.
         "distributed.scheduler.allowed-failures": 10**6,
         # A worker that happens to be starting again so long after an earlier one ended would be given up.
@@ -78,7 +81,7 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
     with environment(ENVIRONMENT):
         resource_tracker.ensure_running()
     with (
-        environment({}),  # in which Dask sets variables, and leaves them
+        environment({}, (*variables, *LEFT)),
         dask.config.set(settings),
         _without_main(),
         _not_daemonic(),
