@@ -12,6 +12,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
+from pipeline.cluster.worker import FOLDER
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import supervisor
 from pipeline.process.last_words import abandon
@@ -111,8 +112,11 @@ def started(kind: Any, options: dict[str, Any], prepare: Callable[[], object] = 
     """
     import dask
 
+    # Not for longer: clusters that other threads of the program start meanwhile would be there, too.
+    scratch = {"temporary-directory": os.path.dirname(folder)} if (folder := dask.config.get(FOLDER, None)) else {}
     with dask.config.set(LOGS):
-        cluster = _start(_limited(kind), options, prepare)
+        with dask.config.set(scratch):
+            cluster = _start(_limited(kind), options, prepare)
         try:
             yield cluster
         except (SystemExit, KeyboardInterrupt):  # signals, which must be obeyed at once

@@ -44,14 +44,15 @@ def test_task_that_runs_a_job(tmp_path: Path, run: Any) -> None:
         assert client.submit(sum, [1, 2]).result(SECONDS) == 3
 
 
-def test_own_cluster_is_not_the_default_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other threads computed with Dask meanwhile went to it, and was lost when it closed."""
+def test_own_cluster_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other threads computed with Dask meanwhile went to it, and was lost when it closed; so were their clusters'
+    scratch folders, which lay in its own."""
     np.save(tmp_path / "a.npy", np.arange(100))
     seen: list[Any] = []
 
     def look(partial: Any, samples: int) -> None:
-        seen.append(dask.base.get_scheduler())
+        seen.append((dask.base.get_scheduler(), dask.config.get("temporary-directory", None)))
 
     monkeypatch.setitem(WORKFLOWS, "looking", dataclasses.replace(REDUCE, name="looking", invariants=(look,)))
     pipeline.run("looking", tmp_path / "a.npy")
-    assert set(seen) == {None}
+    assert set(seen) == {(None, None)}
