@@ -277,7 +277,7 @@ def run(
         groups = [(item,) for item in inputs] if workflow.operands(chosen) is not None else [inputs]
         sources = [opened(group, samples=False) for group in groups]
         outcome = run_array(workflow, chosen, sources, output, settings)
-        return verified(outcome.result, outcome.verdict)
+        return verified(outcome.result, outcome.verdict).mapped()
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if output is not None:

@@ -58,6 +58,8 @@ class RowsAsked:
                 raise UsageError(f"{flag}: expected an integer, got {value!r}"[:200])
             if flag != "--axis" and value is not None and not 1 <= value <= MOST:
                 raise UsageError(f"{flag}: expected 1 to 2^48, got {value}")
+            if value is not None:  # NumPy's integers wrap
+                object.__setattr__(self, flag[2:], int(value))
         if self.layout is not None and self.channels is None:
             raise UsageError(f"--layout {self.layout}: expected the number of --channels beside it, got none")
         if self.layout not in (None, *LAYOUTS):

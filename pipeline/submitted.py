@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from kernels.common.once import once_per_process
 from pipeline.api import Given, Jobs, Path, run
+from pipeline.cluster.shared import within_run
 from pipeline.engine.array import ArrayResult
+from pipeline.errors import PipelineError
 from workflows.digest import DigestResult
 from workflows.histogram_result import HistogramResult
 from workflows.quantile_result import QuantileResult
@@ -18,6 +22,7 @@ from workflows.reduce_result import ReduceResult
 Found = TypeVar("Found")
 
 ON_CLUSTERS = 8  # runs at a time on clusters of the caller
+_thread = threading.local()
 
 
 class Submitted(Generic[Found]):
@@ -47,11 +52,18 @@ class Submitted(Generic[Found]):
         ----------
         timeout
             Seconds to wait; None: until it is there. The job goes on after a TimeoutError.
+
+        Raises
+        ------
+        PipelineError
+            If a job's own code, or a function that is called once another job has ended, would wait.
         """
+        self._check_wait()
         return self._future.result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error that the job ended with, None if it has a result; waits as `result`."""
+        self._check_wait()
         return self._future.exception(timeout)
 
     def done(self) -> bool:
@@ -65,6 +77,12 @@ class Submitted(Generic[Found]):
     def add_done_callback(self, function: Callable[[Submitted[Found]], object]) -> None:
         """Call a function with this once it has ended."""
         self._future.add_done_callback(lambda _: function(self))
+
+    def _check_wait(self) -> None:
+        """Refuse to wait in a thread that this job may wait for."""
+        if not self.done() and (getattr(_thread, "of_jobs", False) or within_run()):
+            raise PipelineError("expected no wait for a job within another or its callback, which it may wait for; "
+                                "call run, or wait elsewhere")  # fmt: skip
 
     def __repr__(self) -> str:
         state = "cancelled" if self._future.cancelled() else "done" if self.done() else "pending"
@@ -135,4 +153,10 @@ def submit(job: Any, *files: Any, **arguments: Any) -> Submitted[Any]:
 
 @once_per_process
 def _threads(elsewhere: bool) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(ON_CLUSTERS if elsewhere else 1, "pipeline")
+    """The threads of jobs, which end before Python's own pools, Dask's among them, let nothing more begin."""
+    from concurrent.futures import process  # noqa: F401 - Dask imports it, too, which is an error while Python exits
+
+    known = partial(setattr, _thread, "of_jobs", True)
+    threads = ThreadPoolExecutor(ON_CLUSTERS if elsewhere else 1, "pipeline", known)
+    threading._register_atexit(threads.shutdown)  # type: ignore[attr-defined]
+    return threads

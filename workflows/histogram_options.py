@@ -92,8 +92,10 @@ class HistogramOptions:
             if self.scale != "linear":
                 raise ValueError(f"--scale {self.scale}: expected no --edges, which say themselves where bins begin")
             try:
-                edges = np.asarray(self.edges, np.float64)
-            except (TypeError, ValueError):
+                if np.iscomplexobj(self.edges) or np.ma.isMaskedArray(self.edges):
+                    raise TypeError  # half of it would be dropped
+                edges = _unchanging(np.asarray(self.edges, np.float64))
+            except (TypeError, ValueError, OverflowError):
                 raise ValueError(f"--edges: expected an array of ascending numbers, got {self.edges!r}"[:200]) from None
             edges = edges[0] if edges.ndim == 2 and len(edges) == 1 else edges
             for line in edges if edges.ndim == 2 and len(edges) else [edges]:
@@ -111,7 +113,7 @@ class HistogramOptions:
             return
         try:
             lower, upper = map(float, self.range)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ValueError(f"--range: expected LO HI or auto, got {self.range!r}"[:200]) from None
         bins = DEFAULT_BINS if self.bins is None else self.bins
         vars(self).update(range=(lower, upper), bins=bins, _free=self.bins is None and self.scale == "linear")
@@ -158,8 +160,8 @@ class HistogramOptions:
         if not isinstance(self.bins, int):
             raise ValueError(f"--bins {self.bins}: their number is not known before the data was read")
         if self.scale == "log":
-            return log_edges(*self.range, self.bins)
-        return np.linspace(*self.range, self.bins + 1)
+            return _unchanging(log_edges(*self.range, self.bins))
+        return _unchanging(np.linspace(*self.range, self.bins + 1))
 
     @property
     def regular(self) -> bool:
@@ -198,6 +200,13 @@ class HistogramOptions:
             made = Binning(native, self.all_edges, regular=self.regular)
             known = self._binnings.setdefault(native, made)  # another thread may have been faster
         return known
+
+
+def _unchanging(edges: Edges) -> Edges:
+    """Edges that nobody can write to: they are the results' own and the caller's, and the next run may use them."""
+    edges = edges.copy() if edges.flags.writeable else edges
+    edges.flags.writeable = False
+    return edges
 
 
 def _checked_bins(bins: Any) -> int | str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,12 @@ class HistogramResult(PlottedHistogram):
     choice: Choice | None = None
     surveyed: bool = False
     verification: Any = field(default=None, compare=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HistogramResult):
+            return NotImplemented
+        names = [one.name for one in fields(self) if one.compare]
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     @property
     def samples(self) -> int:

@@ -43,6 +43,16 @@ class SelectedResult(Shown):
             raise AttributeError(name)
         return getattr(self.result, name)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.result!r}, excluded={self.excluded!r})"
+
+    def __eq__(self, other: object) -> Any:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.result == other.result and self.excluded == other.excluded
+
+    __hash__ = None  # type: ignore[assignment]  # as of the job's own results
+
     def to_json(self) -> dict[str, Any]:
         """As of the job, with `excluded`."""
         return {**self.result.to_json(), "excluded": self.excluded}

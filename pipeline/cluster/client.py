@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from random import Random
 from typing import Any
 
-from distributed import Client, utils
+from distributed import Client, utils, utils_comm
 from tornado.util import TimeoutError as PassedLimit
 
 CALL_SECONDS = 120  # the longest call warms up workers: CUDA contexts, kernels that are compiled
@@ -20,6 +21,9 @@ def _renew_thread() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_thread)
+
+# Dask draws a number for each result that is fetched: a program that has seeded `random` would get others after a run.
+utils_comm.random = Random()
 
 
 class LimitedClient(Client):  # type: ignore[misc]
@@ -44,7 +48,7 @@ class OwnClient(LimitedClient):
     """
 
     def __init__(self, cluster: Any) -> None:
-        super().__init__(cluster)
+        super().__init__(cluster, set_as_default=False)  # other threads use Dask, too
         self.loop.asyncio_loop.set_exception_handler(_handle)
 
 

@@ -41,7 +41,7 @@ def local_directory(own_process: bool) -> Iterator[str]:
         if own_process:
             tempfile.tempdir = str(path)
         try:
-            with dask.config.set({"temporary-directory": str(path), FOLDER: str(progress)}):
+            with dask.config.set({FOLDER: str(progress)}):
                 yield str(progress)
         finally:
             tempfile.tempdir = before

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker, spawn
+from multiprocessing import current_process, resource_tracker, spawn
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
+from pipeline.cluster.worker import FOLDER
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import supervisor
 from pipeline.process.last_words import abandon
@@ -28,6 +29,7 @@ WORKER_PROCESS = "Dask Worker process (from Nanny)"  # as Dask names it
 # of a module.
 ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**27), "MALLOC_MMAP_THRESHOLD_": str(2**25), "PYTHONSAFEPATH": "1"}
 
+LEFT = "PYTHONHASHSEED", "RAPIDS_NO_INITIALIZE", "__DASK_PARENT_PID"  # Dask sets these, too, and leaves them
 
 # Of Dask's logs for its developers, among them the latest messages of each connection, which hold all that tasks were
 # given: with its 1,000 a histogram of 2 GiB in small chunks took 12 MB more.
@@ -35,16 +37,17 @@ LOGS = {"distributed.admin.low-level-log-length": 10}
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables; at the end, all are again what they were."""
-    before = dict(os.environ)
+def environment(variables: Mapping[str, str], others: Iterable[str] = ()) -> Iterator[None]:
+    """Set environment variables; at the end these and `others` are again what they were. Other threads may set more."""
+    before = {name: os.environ.get(name) for name in (*variables, *others)}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def private(dashboard: str | None) -> dict[str, Any]:
@@ -67,8 +70,9 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
     from pipeline.cluster.nanny import replaced_processes
 
     environ = "distributed.nanny.pre-spawn-environ"
+    variables = {**dask.config.get(environ), **ENVIRONMENT}
     settings = {
-        environ: {**dask.config.get(environ), **ENVIRONMENT},
+        environ: variables,
         # Dask blames all tasks of a worker that dies; `pipeline.cluster.watch` knows in which it was.
         "distributed.scheduler.allowed-failures": 10**6,
         # A worker that happens to be starting again so long after an earlier one ended would be given up.
@@ -78,9 +82,10 @@ def start_processes(kind: Any, options: dict[str, Any], prepare: Callable[[], ob
     with environment(ENVIRONMENT):
         resource_tracker.ensure_running()
     with (
-        environment({}),  # in which Dask sets variables, and leaves them
+        environment({}, (*variables, *LEFT)),
         dask.config.set(settings),
         _without_main(),
+        _not_daemonic(),
         replaced_processes(),
         started(kind, options, prepare) as cluster,
     ):
@@ -107,8 +112,11 @@ def started(kind: Any, options: dict[str, Any], prepare: Callable[[], object] = 
     """
     import dask
 
+    # Not for longer: clusters that other threads of the program start meanwhile would be there, too.
+    scratch = {"temporary-directory": os.path.dirname(folder)} if (folder := dask.config.get(FOLDER, None)) else {}
     with dask.config.set(LOGS):
-        cluster = _start(_limited(kind), options, prepare)
+        with dask.config.set(scratch):
+            cluster = _start(_limited(kind), options, prepare)
         try:
             yield cluster
         except (SystemExit, KeyboardInterrupt):  # signals, which must be obeyed at once
@@ -155,6 +163,20 @@ def _without_main() -> Iterator[None]:
         spawn.get_preparation_data = prepare
 
 
+@contextmanager
+def _not_daemonic() -> Iterator[None]:
+    """Let a process of a `multiprocessing.Pool` start workers: others could outlive it, but ours do not."""
+    process = current_process()
+    before = process.daemon
+    if before:
+        process.daemon = False
+    try:
+        yield
+    finally:
+        if before:
+            process.daemon = True
+
+
 def _start(kind: Any, options: dict[str, Any], prepare: Callable[[], object]) -> Any:
     text = f"expected the cluster to start within {4 * START_SECONDS} s, got none; is there memory for its threads?"
     for attempt in range(2):
@@ -197,6 +219,7 @@ def _close(cluster: Any, patience: float) -> str | None:
     If a worker dies within milliseconds of its start, its nanny waits for the first worker's message on the queue of
     the second. That consumes the second's message, and the nanny then never finishes closing.
     """
+    from distributed import core
     from distributed.core import Status
 
     if not getattr(cluster, "status", None):  # the constructor failed before there was anything to close
@@ -229,6 +252,7 @@ def _close(cluster: Any, patience: float) -> str | None:
                 break
     finally:
         _kill(cluster)
+        core._expects_comm.cache_clear()  # methods: it would hold schedulers and workers, 0.3 MB each, for ever
     if errors:
         cluster.status = Status.closed
         abandon()

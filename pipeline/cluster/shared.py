@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from threading import Lock
+from threading import Lock, local
 
 from kernels.common.once import once_per_process
 from pipeline.cluster import placement as placing
 from pipeline.cluster.choice import Load
 from pipeline.cluster.placement import Placement
-from pipeline.cluster.workers import Workers
+from pipeline.cluster.workers import Workers, aside
 from pipeline.errors import PipelineError
+from pipeline.process.signals import uninterrupted
 
 
 class Shared:
@@ -54,6 +55,7 @@ class Shared:
 
 
 _shared: Shared | None = None
+_thread = local()
 
 
 @contextmanager
@@ -82,22 +84,36 @@ def open_workers(
     Raises
     ------
     PipelineError
-        If a task of such a run calls it, which would wait for itself.
+        If code of a job that is part of such a run calls it, which would wait for itself.
     """
     if _shared is not None:
         yield _shared.workers(placement, nbytes, compiled, load, here)
         return
-    with _turn(placement), placing.open_workers(placement, nbytes, compiled, load, here) as workers:
+    opened = placing.open_workers(placement, nbytes, compiled, load, here)
+    with _turn(placement), opened if placement.existing else uninterrupted(opened) as workers:
         yield workers
 
 
-def _turn(placement: Placement) -> AbstractContextManager[object]:
+@contextmanager
+def _turn(placement: Placement) -> Iterator[None]:
     if placement.existing:
-        return nullcontext()
-    if _own_task():
-        raise PipelineError("expected no run over files within a task of another, which would wait for itself; pass an "
-                            "array, or run it before")  # fmt: skip
-    return _lock()  # held no longer than a run, all of whose waits have limits
+        with aside():
+            yield
+        return
+    if within_run():
+        raise PipelineError("expected no run over files within another, which would wait for itself; pass an array, or "
+                            "run it before")  # fmt: skip
+    with _lock():  # held no longer than a run, all of whose waits have limits
+        _thread.runs = True
+        try:
+            yield
+        finally:
+            _thread.runs = False
+
+
+def within_run() -> bool:
+    """Whether this thread works for a run that has started a cluster in this process: for a task, or as its client."""
+    return getattr(_thread, "runs", False) or _own_task()
 
 
 @once_per_process

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +88,22 @@ def known_workers(client: Any, where: str) -> dict[str, Any]:
         raise PipelineError(f"{where}: expected an answer of the scheduler within {ANSWER_SECONDS} s, got "
                             f"{str(error) or 'none'}; is it still running?") from None  # fmt: skip
     return dict(identity["workers"])
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """In a task of a caller's cluster, let another take its place: this one waits for tasks that may have no other."""
+    distributed = sys.modules.get("distributed")
+    try:
+        assert distributed is not None
+        distributed.secede()
+    except Exception:  # there is no task, or it has done so itself
+        yield
+        return
+    try:
+        yield
+    finally:
+        distributed.rejoin()
 
 
 def asked(future: Any) -> Future[Any]:

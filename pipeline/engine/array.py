@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -34,7 +34,7 @@ from pipeline.settings import Settings
 from pipeline.storage.leftovers import Resumable
 from pipeline.storage.mapped_output import begin_again
 from pipeline.storage.output_file import output_file
-from pipeline.storage.output_format import map_output
+from pipeline.storage.output_format import ZARR, map_output
 from pipeline.storage.sources import Source
 from workflows import WORKFLOWS
 from workflows.array_job import ArrayJob
@@ -75,10 +75,23 @@ class ArrayResult(Shown):
     notes: dict[str, str]
     verification: Verdict | None = field(default=None, compare=False, repr=False)
 
-    @property
+    @cached_property
     def array(self) -> NDArray[Any]:
-        """The array, mapped from its file: nothing is read until it is accessed. Of Zarr in tiles, a copy in memory."""
+        """The array, mapped from its file: nothing is read until it is accessed. Of Zarr in tiles, a copy in memory.
+
+        It stays what the job wrote if the file is removed, or replaced by another run.
+        """
         return map_output(self.path, self.spec)
+
+    def mapped(self) -> Self:
+        """Map the file while it is certainly the job's; a Zarr store, which nothing replaces, when it is asked for."""
+        if not self.path.endswith(ZARR):
+            with suppress(OSError):
+                _ = self.array
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "array"}
 
     def to_json(self) -> dict[str, Any]:
         """Path, dtype, byte order, shape, bytes, and how it was computed."""

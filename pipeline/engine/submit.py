@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import thread, wait
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from queue import Empty, SimpleQueue
@@ -176,6 +176,9 @@ class _Waiting:
 
     def check(self) -> None:
         """Raise PipelineError if there is nobody left to wait for."""
+        if thread._shutdown:  # Dask's threads take no more tasks
+            raise PipelineError("expected a program that goes on until its runs have ended, got one that exits; wait "
+                                "for the threads that run jobs")  # fmt: skip
         now = monotonic()
         self._workers.watch(now - self._began)
         if now - self._asked < ANSWER_SECONDS:

@@ -66,17 +66,18 @@ def _computed(task: Any) -> Any:
     """The result of a task; PipelineError if the client has had no workers for `IDLE_SECONDS`."""
     if (client := _client()) is None:
         return task.compute()
-    from pipeline.cluster.workers import asked, known_workers
+    from pipeline.cluster.workers import aside, asked, known_workers
 
     future, seen = client.compute(task), monotonic()
     answer = asked(future)
     try:
-        while not wait([answer], LOOK_SECONDS).done:
-            if known_workers(client, "dask"):
-                seen = monotonic()
-            elif monotonic() - seen > IDLE_SECONDS:
-                raise PipelineError(f"dask: expected workers within {IDLE_SECONDS} s, got none; start some, or close "
-                                    "the client to compute in this process")  # fmt: skip
+        with aside():
+            while not wait([answer], LOOK_SECONDS).done:
+                if known_workers(client, "dask"):
+                    seen = monotonic()
+                elif monotonic() - seen > IDLE_SECONDS:
+                    raise PipelineError(f"dask: expected workers within {IDLE_SECONDS} s, got none; start some, or "
+                                        "close the client to compute in this process")  # fmt: skip
         return answer.result()
     finally:
         if not future.done():  # nobody needs it any more

@@ -6,15 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Timer, current_thread, main_thread
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.process import supervisor
 from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
 from pipeline.process.supervisor import handled_signals
 
 TIME_LIMIT_STATUS = STATUS[signal.SIGUSR1]
+Value = TypeVar("Value")
+
 AGAIN_SECONDS = 0.05  # until what was lost is raised again
 
 
@@ -123,6 +125,45 @@ def held() -> Iterator[None]:
         if not _State.held and _State.waiting:
             stopped, _State.waiting = _State.waiting, None
             raise stopped
+
+
+@contextmanager
+def uninterrupted(manager: AbstractContextManager[Value]) -> Iterator[Value]:
+    """A context that Ctrl-C interrupts only in the body of the `with` statement, not while it begins or ends.
+
+    In a program of somebody else's, which may go on after Ctrl-C: what is left half imported or half started spoils its
+    next runs. It waits until that is done; a second one does not, since that may take long. The command has `held`.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if current_thread() is not main_thread() or not callable(handler) or handler is _received:
+        with manager as value:
+            yield value
+        return
+    came = 0
+
+    def wait(number: int, frame: Any) -> None:
+        nonlocal came
+        came += 1
+        if came > 1:
+            handler(number, frame)
+
+    def wait_no_longer() -> None:
+        nonlocal came
+        signal.signal(signal.SIGINT, handler)
+        late, came = came == 1, 0
+        if late:
+            handler(signal.SIGINT, None)
+
+    try:
+        signal.signal(signal.SIGINT, wait)
+        with manager as value:
+            try:
+                wait_no_longer()
+                yield value
+            finally:
+                signal.signal(signal.SIGINT, wait)
+    finally:
+        wait_no_longer()
 
 
 def stopped_by() -> Stopped | None:

@@ -40,3 +40,27 @@ def test_a_forked_process_runs_jobs(tmp_path: Path, job: str) -> None:
     words = [sys.executable, "-W", "ignore", "-c", SOURCE.format(job=JOBS[job])]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+POOL = """
+import multiprocessing
+import pipeline, pipeline.cluster.placement
+
+pipeline.cluster.placement.PROCESSES_FROM_BYTES, pipeline.cluster.placement.processes = 0, lambda compiled: 2
+
+def run(path):
+    found = pipeline.run("reduce", path, op="sum", device="cpu").values["sum"]
+    return found, multiprocessing.current_process().daemon
+
+if __name__ == "__main__":
+    with multiprocessing.Pool(1) as pool:
+        print(pool.map(run, ["a.npy"]))
+"""
+
+
+def test_a_process_of_a_pool_starts_workers(tmp_path: Path) -> None:
+    """It is daemonic: `multiprocessing` let it start none, so jobs over large files, or on several GPUs, failed."""
+    np.save(tmp_path / "a.npy", np.arange(100))
+    words = [sys.executable, "-W", "ignore", "-c", POOL]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[(4950, True)]\n", "")

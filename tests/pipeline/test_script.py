@@ -30,6 +30,17 @@ print(done.result.counts.sum(), done.where)
 """
 
 
+MEANWHILE = """
+import os, threading, time
+
+def meanwhile():
+    while "PYTHONHASHSEED" not in os.environ:  # until Dask starts processes
+        time.sleep(0.01)
+    os.environ["OWN"] = "1"
+    del os.environ["LOST"]
+"""
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["spawned", "forked"])
 def test_it_runs_once(own: bool, tmp_path: Path) -> None:
     """Functions that it defines still reach them."""
@@ -59,3 +70,18 @@ def test_files_beside_the_data_are_not_run(own: bool, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "once\n1000 2 processes on this machine\nFalse\n"
     assert not (tmp_path / "data" / "imported").exists()
+
+
+def test_variables_that_other_threads_set_stay(tmp_path: Path) -> None:
+    """Those that Dask sets do not; all were set back to what they had been before the run."""
+    np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
+    source = SCRIPT.format(own=False).replace(
+        "settings =", "before = dict(os.environ)\nos.environ['LOST'] = ''\nsettings ="
+    )
+    source = source.replace("done =", "threading.Timer(0, meanwhile).start()\ndone =")
+    (tmp_path / "script.py").write_text(f"{MEANWHILE}{source}\nprint({{*os.environ.items()}} ^ {{*before.items()}})\n")
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, text=True, capture_output=True, timeout=60
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "once\n1000 2 processes on this machine\n{('OWN', '1')}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,81 @@ def test_task_that_runs_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(WORKFLOWS, "nested", computing(np.array(inner)))
     assert pipeline.run("nested", path, op="sum").values == {"sum": 4950}
     monkeypatch.setitem(WORKFLOWS, "nested", computing(path))
-    with pytest.raises(PipelineError, match=r"expected no run over files within a task of another.* pass an array"):
+    with pytest.raises(PipelineError, match=r"expected no run over files within another, .* pass an array"):
         pipeline.run("nested", path, op="sum")
+
+
+@pytest.mark.parametrize("how", ["run", "submit"])
+def test_job_whose_client_side_runs_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """What checks and adds up partials is called by the thread of the run: it waited for itself for ever."""
+    np.save(tmp_path / "a.npy", np.arange(100))
+
+    def again(partial: Any, samples: int) -> None:
+        pipeline.run("reduce", np.arange(3))
+        if how == "run":
+            pipeline.run("reduce", tmp_path / "a.npy")
+        else:
+            pipeline.submit("reduce", np.arange(3)).result(SECONDS)
+
+    monkeypatch.setitem(WORKFLOWS, "nested", dataclasses.replace(REDUCE, name="nested", invariants=(again,)))
+    with pytest.raises(PipelineError, match=r"expected no (run over files|wait for a job) within another"):
+        pipeline.submit("nested", tmp_path / "a.npy").result(SECONDS)
+    assert pipeline.run("reduce", tmp_path / "a.npy", op="sum").values == {"sum": 4950}  # its turn has ended
+
+
+def test_callback_that_waits_for_the_next_job() -> None:
+    """It is called by the thread that would run it; a run of its own needs no other thread."""
+    found: list[Any] = []
+    called = threading.Event()
+
+    def next_one(job: Any) -> None:
+        found.append(pipeline.run("reduce", np.arange(4), op="sum").values["sum"])
+        found.append(pipeline.submit("reduce", np.arange(5), op="sum"))
+        try:
+            found[1].result(SECONDS)
+        except PipelineError as error:
+            found.append(str(error))
+        called.set()
+
+    pipeline.submit("reduce", np.arange(3)).add_done_callback(next_one)
+    assert called.wait(SECONDS)
+    assert found[0] == 6 and "expected no wait for a job within another or its callback" in found[2]
+    assert found[1].result(SECONDS).values == {"sum": 10}
+
+
+ENDING = """
+import threading
+import pipeline
+
+once = threading.Event()
+
+def runs():
+    while True:
+        pipeline.run("reduce", "a.npy")
+        once.set()
+
+"""
+ENDS = {  # how, and the last line
+    "submitted": ("for name in 'bc':\n    pipeline.submit('transpose', 'a.npy', output=name + '.npy')", ""),
+    "in a thread": (
+        "threading.Thread(target=runs).start()\nonce.wait()",
+        "expected a program that goes on until its runs",
+    ),
+}
+
+
+@pytest.mark.skipif((3, 12) <= sys.version_info < (3, 12, 2), reason="Python starts no threads then")
+@pytest.mark.parametrize("which", ENDS)
+def test_program_that_ends_before_its_jobs(tmp_path: Path, which: str) -> None:
+    """They failed or hung, since Dask's threads take no tasks once Python exits; in threads of its own they fail."""
+    np.save(tmp_path / "a.npy", np.arange(100).reshape(10, 10))
+    ends, line = ENDS[which]
+    words = [sys.executable, "-W", "ignore", "-c", ENDING + ends]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert line in done.stderr.rpartition("PipelineError: ")[2] and bool(line) == bool(done.stderr), done.stderr
+    if which == "submitted":
+        for name in "bc":
+            np.testing.assert_array_equal(np.load(tmp_path / f"{name}.npy"), np.arange(100).reshape(10, 10).T)
 
 
 def test_callers_cluster_in_a_process_that_has_one_of_its_own(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pipeline.engine.run_loop
 import pipeline.gpu.transfer
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.placement import Placement
+from pipeline.cluster.worker import FOLDER
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError
 from tests.cases.monitors import Told
@@ -46,7 +47,7 @@ def assert_private(workers: Workers) -> None:
             Client(address, security=security, timeout=1, set_as_default=False)
     with pytest.raises(TypeError, match="TLS expects a `ssl_context`"):
         Client(scheduler, timeout=1, set_as_default=False)
-    folder = dask.config.get("temporary-directory")
+    folder = os.path.dirname(dask.config.get(FOLDER))
     assert os.stat(folder).st_mode & 0o777 == 0o700
     # Also of temporary files: Dask writes keys to some.
     assert set(workers.client.run(tempfile.gettempdir).values()) == {folder}
