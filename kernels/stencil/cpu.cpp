@@ -116,11 +116,11 @@ struct Limbs {
         if (negative) sign = -sign;
         const int place = exponent ? exponent - 1 : 0, low = place % 32;
         const uint64_t significand = fraction | uint64_t(exponent > 0) << 52, upper = (significand >> 32) << low;
-        const uint64_t lower = (significand & UINT32_MAX) << low, middle = (lower >> 32) + (upper & UINT32_MAX);
+        const uint64_t lower = (significand & UINT32_MAX) << low, middle = lower >> 32 | (upper & UINT32_MAX);
         int64_t* const to = limb + place / 32;
         to[0] += sign * static_cast<int64_t>(lower & UINT32_MAX);
-        to[1] += sign * static_cast<int64_t>(middle & UINT32_MAX);
-        to[2] += sign * static_cast<int64_t>((middle >> 32) + (upper >> 32));
+        to[1] += sign * static_cast<int64_t>(middle);
+        to[2] += sign * static_cast<int64_t>(upper >> 32);
     }
 
     // Takes note of the limbs of a sample.
@@ -186,7 +186,7 @@ bool in_cuts(const Sample* x, size_t length, size_t width, double* sums) {
     const uint64_t most = largest_of(x, length + width - 1);
     const int top = most ? static_cast<int>(most >> 53) - 1022 : 0;  // all are below 2**top, unless one is not finite
     if (!(-800 < top && top < 900)) return false;
-    const int log_width = width > 1 ? 64 - __builtin_clzll(width - 1) : 0;  // log2 of the width, rounded up
+    const int log_width = 63 - __builtin_clzll(2 * width - 1);  // log2 of the width, rounded up
     const int bits = least(BITS, 62 - log_width), upper = top - least(BITS, 52 - log_width);
     return one_cut(x, length, width, top - bits, sums) || two_cuts(x, length, width, upper, upper - 1 - bits, sums);
 }

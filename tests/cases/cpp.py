@@ -202,6 +202,11 @@ def check_sums() -> int:
         found = compiled_sums(x.astype(dtype), 1)
         assert found is not None and (found == x).all()
         compared += len(x)
+    for exponent in range(32):  # so many that they fill a limb more than each of them
+        x = np.full((1, 9001), np.ldexp(1 - 2.0**-53, exponent))
+        x[0, 5000] = 2.0**-400
+        found = compiled_sums(x, 9000)
+        assert found is not None and found.tobytes() == exact_sums(x, 9000).tobytes()
     return compared
 
 
