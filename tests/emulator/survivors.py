@@ -239,6 +239,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("stencil/cpu.cpp", "in_cuts", "!(-800 <= top && top < 900)"):
         "one exponent more, at which no power over- or underflows either",
     ("stencil/cpu.cpp", "in_cuts", "upper - bits"): "a cut takes one bit less",
+    ("stencil/cpu.cpp", "in_cuts", "2 * (width + 1) - 1"): "a cut takes one bit less",
     ("stencil/cpu.cpp", "sum_rows", "2 * (width + 1)"): "longer blocks",
     ("stencil/box.cuh", "refine", "int(threadIdx.x) * COUNT + j < count"): "layers are made anew",
     ("stencil/box.cuh", "refine", "threadIdx.x % 32 == 0"): "every lane has the same to say",
