@@ -108,9 +108,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("select/compact.cuh", "compact", "half the width: earlier += of_warp[w]"): "a tile has 2^15 samples at most",
     ("select/compact.cuh", "compact", "half the width: own += of_warp[w]"): "a tile has 2^15 samples at most",
     ("select/compact.cuh", "compact", "end"): "one more pack, without samples",
-    ("stencil/cpu.cpp", "least", "a <= b ? a : b"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "largest", "a >= b ? a : b"): "of equal numbers either will do",
-    ("stencil/cpu.cpp", "least", "a <= b ? a : b (2)"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "largest_of", "size >= most ? size : most"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "in_blocks", "length"): "one more block, without sums",
     ("stencil/cpu.cpp", "rounded", "first > least && !digits[first]"): "what is left of a sum of zero is zero, too",
@@ -234,11 +232,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("stencil/cpu.cpp", "largest", "a > b"): "shorter blocks",
     ("stencil/cpu.cpp", "reach", "exponent == 2047"): "more limbs than there is something in",
     ("stencil/cpu.cpp", "reach", "sample == 0"): "more limbs than there is something in",
-    ("stencil/cpu.cpp", "in_cuts", "!(-800 < top && top <= 900)"):
-        "one exponent more, at which no power over- or underflows either",
-    ("stencil/cpu.cpp", "in_cuts", "!(-800 <= top && top < 900)"):
-        "one exponent more, at which no power over- or underflows either",
-    ("stencil/cpu.cpp", "in_cuts", "upper - bits"): "a cut takes one bit less",
     ("stencil/cpu.cpp", "in_cuts", "2 * (width + 1) - 1"): "a cut takes one bit less",
     ("stencil/cpu.cpp", "sum_rows", "2 * (width + 1)"): "longer blocks",
     ("stencil/box.cuh", "refine", "int(threadIdx.x) * COUNT + j < count"): "layers are made anew",
