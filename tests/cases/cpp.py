@@ -190,7 +190,8 @@ def check_sums() -> int:
             spread = [numbers(dtype, (3, length)) * np.ldexp(1.0, k).astype(dtype) for k in (-90, 0, 90)]
         two = (1 + numbers("float64", (3, length)) * 2.0**-60).astype(dtype)
         cases = [*spread, np.floor(spread[1]), 0 * spread[1], two]
-        cases += [adversarial(case, (3, length), dtype) for case in ADVERSARIAL]
+        if length == 2001:  # several short blocks
+            cases += [adversarial(case, (1, length), dtype) for case in ADVERSARIAL]
         for x in cases:
             for samples in (x, np.frombuffer(b"x" + x.tobytes(), dtype, offset=1).reshape(x.shape), x[:, ::-1]):
                 got = compiled_sums(samples, width)
