@@ -190,6 +190,8 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
     if rows.number == 0:
         raise UsageError(f"{job.workflow.name}: expected at least one {rows.by}, got none; are there no samples?")
     each = [replace(job, options=options).prepared(dtype) for options in _options_of_rows(job, rows.number)]
+    if (of_few := each[0].workflow.of_few) and (longest := rows.longest) is not None:
+        each = [replace(one, options=of_few(one.options, longest)) for one in each]
     job = each[0]
     workflow, options = job.workflow, job.options
     number, available = rows.number or 1, psutil.virtual_memory().available

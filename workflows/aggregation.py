@@ -153,6 +153,9 @@ class Aggregation(Generic[Options]):
     look
         (options, all samples as a CuPy array, shape (n,), native byte order) -> options, completed as far as possible
         without surveys. None if there is no such way. Code that replaces compute must drop it.
+    of_few
+        (prepared options, samples) -> options for results of at most so many samples each, where the job then takes
+        another way; None if it never does.
     place
         (partial, index in the source of its block's first sample) -> partial, for partials that hold positions:
         compute and reference count from the start of the block.
@@ -229,6 +232,7 @@ class Aggregation(Generic[Options]):
     prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None
     look: Callable[[Options, Any], Options] | None = None
+    of_few: Callable[[Options, int], Options] | None = None
     place: Callable[[Any, int], Any] | None = None
     located: bool = False
     c_order: bool = False

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
+from kernels.quantile.cells import combined
 from kernels.quantile.keys import rounded
 from kernels.quantile.search import Quantile, Search
 from workflows.aggregation import Aggregation, Check, Survey
@@ -25,6 +26,7 @@ from workflows.quantile import (
     label,
     look,
     no_counts,
+    of_few,
     proven,
     read_quantile,
     survey_needed,
@@ -101,7 +103,7 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
 
     def combine(a: Any, b: Any) -> Any:
         (own, counts), (others, more) = parts(a), parts(b)
-        return joined(base.combine(own, others), counts + more)
+        return joined(base.combine(own, others), combined(counts, more))
 
     def place(partial: Any, start: int) -> Any:
         own, counts = parts(partial)
@@ -150,6 +152,7 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
             proven=lambda options: True,
         ),
         look=look,
+        of_few=of_few,
     )
 
     def prepare(job: Aggregation[Any], options: Any, dtype: np.dtype[Any]) -> tuple[Aggregation[Any], Any]:

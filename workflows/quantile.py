@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable
 from copy import copy
@@ -121,6 +120,11 @@ def prepare(job: Aggregation[Any], options: Any, dtype: np.dtype[Any]) -> tuple[
     return job, with_search(options, Search.begin(dtype, options.quantiles, options.nan == "omit"))
 
 
+def of_few(options: Any, samples: int) -> Any:
+    """The options for results of at most so many samples."""
+    return with_search(options, options.search.of_few(samples))
+
+
 def survey_needed(search: Search) -> bool:
     """Whether more passes are needed: not for samples of 8 or 16 bits, which the job's own pass counts by value."""
     return search.cells is not None and search.dtype.itemsize > 2
@@ -174,7 +178,7 @@ def count_reference(block: NDArray[Any], search: Search) -> Counts:
 
 def count_check(search: Search) -> AroundCheck | PatternsCheck | None:
     """Counts of a job's own pass by other ways than those of `count`; None without a compiler."""
-    return around_check(search.values) if search.cells is None else patterns_check(search.dtype)
+    return around_check(search.values) if search.cells is None else patterns_check(search.dtype, search.cells.gathered)
 
 
 def no_counts(search: Search) -> Counts:
@@ -212,26 +216,32 @@ def finalize(counts: Counts, options: QuantileOptions) -> QuantileResult:
 
 def every_sample_counted_once(counts: Counts, samples: int) -> str | None:
     """The counts add up to the number of samples, and none is negative."""
-    total = int(counts.sum())
-    if total != samples:
+    if (total := _total(counts)) != samples:
         return f"every sample is counted once: expected {samples:,} in all, got {total:,}"
-    return f"no count is negative: got {int(counts.min()):,}" if counts.min() < 0 else None
+    return _none_negative(counts)
 
 
 def no_more_than_all(counts: Counts, samples: int) -> str | None:
     """The counts, or the keys, are no more than the number of samples, and no count is negative."""
-    total = -1 - int(counts[0]) if counts[0] < 0 else int(counts.sum())
-    if total > samples:
+    if (total := _total(counts)) > samples:
         return f"no sample is counted twice: expected at most {samples:,} in all, got {total:,}"
-    if counts[0] < 0:
-        return None
-    return f"no count is negative: got {int(counts.min()):,}" if counts.min() < 0 else None
+    return _none_negative(counts)
+
+
+def _total(counts: Counts) -> int:
+    """Of all counts, or of the keys."""
+    return -1 - int(counts[0]) if counts[0] < 0 else int(counts.sum())
+
+
+def _none_negative(counts: Counts) -> str | None:
+    keys = counts[0] < 0
+    return f"no count is negative: got {int(counts.min()):,}" if not keys and counts.min() < 0 else None
 
 
 def label(position: int, search: Search) -> str:
     """Name of a count."""
     if search.cells is not None:
-        return f"slot {position}"
+        return f"key {position}" if search.cells.gathered else f"slot {position}"
     values, number = search.values, position // 2
     if position % 2:
         return "NaN" if number == len(values) else f"samples equal to {values[number]}"
@@ -260,7 +270,7 @@ QUANTILE: Aggregation[QuantileOptions] = Aggregation(
     example="data.bin --dtype float32 --q 0.01,0.5,0.99",
     options=QuantileOptions,
     compute=lambda block, options: count(block, options.search),
-    combine=operator.add,
+    combine=combined,
     finalize=finalize,
     reference=lambda block, options: count_reference(block, options.search),
     invariants=(every_sample_counted_once,),
@@ -273,6 +283,7 @@ QUANTILE: Aggregation[QuantileOptions] = Aggregation(
         proven=lambda options: True,
     ),
     look=look,
+    of_few=of_few,
     empty=lambda dtype, options: no_counts(options.search),
     cpu_source=cpu.SOURCE,
 )  # fmt: skip

@@ -81,6 +81,11 @@ class Rows:
         """How many rows there are; None if that is not known yet."""
         return None if self.shape is None else prod(self.shape)
 
+    @property
+    def longest(self) -> int | None:
+        """Samples of a row at most; None if that is not known yet."""
+        return max(self.sizes) if self.sizes else self.length
+
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
         return np.array(list(accumulate(self.sizes)), np.int64)

@@ -120,4 +120,5 @@ TRANSPOSE: ArrayJob[TransposeOptions] = ArrayJob(
     files="FILE is an array, .npy of any dtype and any number of axes; the output has its dtype and byte order.",
     whole=True,
     verbatim=True,
+    boxes=True,
 )

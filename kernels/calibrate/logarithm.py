@@ -67,8 +67,9 @@ def logarithm(numbers: Any, name: str) -> Any:
     unsure = (high + (low + bound)) != (high + (low - bound))
     if unsure.any():
         some = numbers[unsure]
-        exact = [exactly(number, name) for number in (some if isinstance(some, np.ndarray) else some.get()).tolist()]
-        high[unsure] = xp.asarray(exact)
+        # All samples may be one number.
+        numbers_of, places = np.unique(some if isinstance(some, np.ndarray) else some.get(), return_inverse=True)
+        high[unsure] = xp.asarray(np.array([exactly(number, name) for number in numbers_of.tolist()])[places])
     if usual.all():
         return high
     special = xp.where(numbers == 0, -np.inf, xp.where(numbers == np.inf, np.inf, np.nan))

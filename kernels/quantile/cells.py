@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ Words = NDArray[np.uint64]
 TOP_BITS = 16  # of keys, by which a first pass counts, and by which later ones look cells up
 MOST_SLOTS = 2**17  # counters of a pass, of all cells together: 1 MiB
 MOST_GATHERED = 2**16  # samples of all cells together whose keys are returned instead: then all is known
+FEW = 2**14  # samples that a first pass gathers, at most: of more, counts of slots take less memory and time
 
 
 class Disagreement(Exception):
@@ -130,6 +132,12 @@ def first_cells(key_bits: int) -> Cells:
     return Cells(key_bits, np.zeros(1, np.uint64), bits, min(key_bits, TOP_BITS))
 
 
+def gathering_cells(key_bits: int, samples: int) -> Cells:
+    """The cells of a first pass over few samples: all keys, in two halves, which are gathered."""
+    half = key_bits - 1
+    return Cells(key_bits, np.array([0, 1 << half], np.uint64), np.full(2, half, np.uint64), 0, samples)
+
+
 def cells_of(key_bits: int, cells: list[Cell]) -> Cells:
     """What to count in cells: as many slots as `MOST_SLOTS` has room for, but two at least; or the few keys in them."""
     gathered = sum(cell.samples for cell in cells)
@@ -159,7 +167,13 @@ class Ranges:
         return Ranges(self.firsts[chosen], self.lasts[chosen], self.samples[chosen])
 
 
-def slots_of(cells: Cells, number: int, partial: NDArray[np.int64], samples: int) -> Ranges:
+def joined(ranges: Sequence[Ranges]) -> Ranges:
+    """All of them, in this order."""
+    names = ("firsts", "lasts", "samples")
+    return Ranges(*(np.concatenate([getattr(one, name) for one in ranges]) for name in names))
+
+
+def slots_of(cells: Cells, number: int, partial: NDArray[np.int64], samples: int | None = None) -> Ranges:
     """The slots, or the keys, of a cell that hold samples.
 
     Parameters
@@ -169,7 +183,7 @@ def slots_of(cells: Cells, number: int, partial: NDArray[np.int64], samples: int
     partial
         Of a pass that counted them.
     samples
-        In the cell, as an earlier pass counted.
+        In the cell, as an earlier pass counted, if one did.
 
     Raises
     ------
@@ -187,7 +201,7 @@ def slots_of(cells: Cells, number: int, partial: NDArray[np.int64], samples: int
         full = np.flatnonzero(slots)
         firsts, counts = np.uint64(first) + (full.astype(np.uint64) << np.uint64(bits)), slots[full]
         lasts = firsts + np.uint64(2**bits - 1)
-    if int(counts.sum()) != samples:
+    if samples is not None and int(counts.sum()) != samples:
         raise Disagreement(f"expected {samples:,} samples in a cell as an earlier pass counted, got "
                            f"{int(counts.sum()):,}")  # fmt: skip
     return Ranges(firsts, lasts, counts)

@@ -52,15 +52,18 @@ class PatternsCheck(CompiledCheck):
     functions
         Those of check.cpp.
     dtype
+    gathered
+        As of `kernels.quantile.cells.Cells`.
     """
 
-    def __init__(self, functions: ctypes.CDLL, dtype: np.dtype[Any]) -> None:
+    def __init__(self, functions: ctypes.CDLL, dtype: np.dtype[Any], gathered: int = 0) -> None:
+        self._gathered = gathered
         self._counts = np.zeros((2, 256**dtype.itemsize), np.int64)
         self._patterns = _State(dtype.itemsize - 1, 0, None, self._counts.ctypes.data)
         super().__init__(functions.add_samples, ctypes.addressof(self._patterns), dtype, self._counts.nbytes)
 
     def partial(self) -> NDArray[np.int64]:
-        """Counts so far, in the order of the values, as of `kernels.quantile.cpu.count_cells`."""
+        """Counts so far, in the order of the values, or the keys, as of `kernels.quantile.cpu.count_cells`."""
         patterns = np.arange(self._counts.shape[1])
         slots, half = patterns, len(patterns) // 2
         if self._dtype.kind == "i":
@@ -70,7 +73,13 @@ class PatternsCheck(CompiledCheck):
             slots[np.isnan(patterns.astype(np.uint16).view(np.float16))] = 2 * half - 1
         counts = np.zeros(len(patterns), np.int64)
         np.add.at(counts, slots, self._counts.sum(axis=0))
-        return counts
+        if not self._gathered:
+            return counts
+        partial = np.full(1 + self._gathered, -1, np.int64)
+        partial[0] -= counts.sum()
+        keys = np.repeat(patterns, counts)[: self._gathered]
+        partial[1 : 1 + len(keys)] = keys
+        return partial
 
 
 def around_check(values: NDArray[Any]) -> AroundCheck | None:
@@ -79,7 +88,7 @@ def around_check(values: NDArray[Any]) -> AroundCheck | None:
     return None if functions is None else AroundCheck(functions, values)
 
 
-def patterns_check(dtype: np.dtype[Any]) -> PatternsCheck | None:
+def patterns_check(dtype: np.dtype[Any], gathered: int = 0) -> PatternsCheck | None:
     """A check of samples of a dtype of 8 or 16 bits; None without a compiler."""
     functions = cxx.library(SOURCE)
-    return None if functions is None else PatternsCheck(functions, dtype)
+    return None if functions is None else PatternsCheck(functions, dtype, gathered)

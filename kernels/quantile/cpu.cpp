@@ -213,12 +213,15 @@ void count_top(int type, const void* samples, size_t n, int shift, u32* counters
     }
 }
 
-// Fewer than 2**32 samples, of 32 or 64 bits. Where `keys` are given, those of the first `most` samples in cells go there,
+// Fewer than 2**32 samples, of 16 bits or more. Where `keys` are given, those of the first `most` samples in cells go there,
 // and nothing is counted but their number, which is returned.
 size_t count_cells(int type, const void* samples, size_t n, const Cells* cells, void* keys, size_t most, u32* counters,
                    size_t stride, int number) {
     const Tables tables{counters, stride, number};
     switch (type) {
+        case INT16: return in_cells<Signed<uint16_t>>(samples, n, *cells, keys, most, tables);
+        case UINT16: return in_cells<Unsigned<uint16_t>>(samples, n, *cells, keys, most, tables);
+        case FLOAT16: return in_cells<Half>(samples, n, *cells, keys, most, tables);
         case INT32: return in_cells<Signed<u32>>(samples, n, *cells, keys, most, tables);
         case UINT32: return in_cells<Unsigned<u32>>(samples, n, *cells, keys, most, tables);
         case INT64: return in_cells<Signed<u64>>(samples, n, *cells, keys, most, tables);

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.quantile.cells import MOST_GATHERED, MOST_SLOTS, Cell, Cells, Ranges, Words, cells_of, slots_of
+from kernels.quantile.cells import MOST_GATHERED, MOST_SLOTS, Cell, Cells, Ranges, Words, cells_of, joined, slots_of
 from kernels.quantile.keys import bits_of, key_from, to_keys, to_number, to_samples
 
 Distance = Fraction | float  # a float only where it is infinite
@@ -60,9 +60,8 @@ class Deviation:
         parts = [self.ranges.take(np.delete(np.arange(len(self.ranges.firsts)), self.divided))]
         for number, divided in enumerate(self.divided):
             parts.append(slots_of(self.cells, number, counts, int(self.ranges.samples[divided])))
-        firsts, lasts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("firsts", "lasts"))
-        samples = np.concatenate([part.samples for part in parts])
-        return replace(self, ranges=Ranges(firsts, lasts, samples).take(np.argsort(firsts))).narrowed()
+        ranges = joined(parts)
+        return replace(self, ranges=ranges.take(np.argsort(ranges.firsts))).narrowed()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the ranges: workers count cells, and need no more."""

@@ -34,7 +34,8 @@ INSTANCES = (
     *(f"quantile_top<{c_type}, 1, 2>" for c_type in C_TYPES.values()), "quantile_top<u8, 32, 1>",
     *(f"quantile_cell<{C_TYPES[name]}, 1, 2, {unit}>" for name in WIDE for unit in ("true", "false")),
     *(f"quantile_cells<{C_TYPES[name]}, 1, 0, {held}>" for name in WIDE for held in ("true", "false")),
-    *(f"quantile_keys<{C_TYPES[name]}, {plain}>" for name in WIDE for plain in ("true", "false")),
+    *(f"quantile_keys<{C_TYPES[name]}, {plain}>" for name in (*WIDE, "int16") for plain in ("true", "false")),
+    "quantile_keys<u16, true>", "quantile_keys<float16, false>",
     *(f"quantile_around<{C_TYPES[name]}, 2, 1, {held}>" for name in WIDE for held in ("true", "false")),
     *(f"quantile_few<{C_TYPES[name]}, {few}>" for name in WIDE for few in FEW),
 )  # fmt: skip

@@ -12,12 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.quantile.cells import Cell, Cells, Disagreement, cells_of, first_cells, slots_of
+from kernels.quantile.cells import (
+    FEW,
+    Cell,
+    Cells,
+    Disagreement,
+    Ranges,
+    cells_of,
+    first_cells,
+    gathering_cells,
+    joined,
+    slots_of,
+)
 from kernels.quantile.deviation import Deviation, ends_of
 from kernels.quantile.keys import bits_of, nan_key, rounded, to_number, to_sample, to_samples
 from kernels.quantile.ranks import SELECTING, Between, between
@@ -49,7 +61,7 @@ class Search:
     deviation
         Whether the median of the distances to the median is looked for, too.
     top
-        Counts of the first pass, for that.
+        Where the numbers are by the first pass, for that.
     spread
         The search for it, once the median is known; None if that is infinite.
     around
@@ -65,7 +77,7 @@ class Search:
     nan: int = -1
     keys: Mapping[int, int] = field(default_factory=dict)
     deviation: bool = False
-    top: Counts | None = None
+    top: Ranges | None = None
     spread: Deviation | None = None
     around: Any = None
 
@@ -81,6 +93,12 @@ class Search:
         omit, deviation
         """
         return Search(dtype, tuple(quantiles), omit, first_cells(bits_of(dtype)), deviation=deviation)
+
+    def of_few(self, samples: int) -> Search:
+        """The search, not begun, among at most so many samples: if they are few, its first pass gathers them."""
+        if samples > FEW or self.dtype.itemsize == 1:
+            return self
+        return replace(self, cells=gathering_cells(bits_of(self.dtype), max(samples, 1)))
 
     @property
     def numbers(self) -> int:
@@ -126,9 +144,14 @@ class Search:
             return replace(self, spread=spread, cells=spread.cells)
         now, open_ = self, self.open
         if self.samples < 0:
-            nan = int(counts[-1]) if nan_key(self.dtype) is not None else 0
-            now = replace(self, samples=int(counts.sum()), nan=nan, top=counts if self.deviation else None)
-            open_ = (Cell(0, bits_of(self.dtype), 0, now.samples),)
+            slots = [slots_of(self.cells, number, counts) for number in range(len(self.cells.firsts))]
+            *below, samples = accumulate((int(one.samples.sum()) for one in slots), initial=0)
+            ends = zip(self.cells.firsts.tolist(), self.cells.bits.tolist(), below, [*below[1:], samples], strict=True)
+            open_ = tuple(Cell(first, bits, start, end - start) for first, bits, start, end in ends)
+            every = joined(slots)
+            is_nan = every.lasts == (-1 if (key := nan_key(self.dtype)) is None else key)
+            nan = int(every.samples[is_nan].sum())
+            now = replace(self, samples=samples, nan=nan, top=every.take(~is_nan) if self.deviation else None)
         keys, inner = now._divided(self.cells, open_, counts)
         now = replace(now, open=tuple(inner), keys=dict(self.keys) | keys)
         if inner:
@@ -160,12 +183,8 @@ class Search:
         if not all(isinstance(end, Fraction) for end in ends):
             return replace(self, cells=None, top=None)
         assert self.top is not None
-        counts = self.top.copy()
-        if nan_key(self.dtype) is not None:
-            counts[-1] = 0
         middle = Fraction(ends[0] + (ends[1] - ends[0]) * place.weight)
-        ranges = slots_of(first_cells(bits_of(self.dtype)), 0, counts, self.numbers)
-        spread = Deviation(self.dtype, middle, tuple({place.low: 0, place.high: 0}), ranges).narrowed()
+        spread = Deviation(self.dtype, middle, tuple({place.low: 0, place.high: 0}), self.top).narrowed()
         return replace(self, spread=spread, cells=spread.cells, top=None)
 
     @cached_property

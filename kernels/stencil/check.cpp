@@ -3,11 +3,10 @@
 // The exact sum of a window is an integer, updated as elements enter and leave; for floats it counts a unit that all
 // samples of a block are multiples of. A float64 result is not recomputed but held against the definition of rounding
 // to nearest: the exact sum lies no further from it than half a step, and at exactly half a step only if the result is
-// even. Blocks whose exponents are too far apart for 128-bit integers are reported as undecided (false).
+// even. Blocks whose exponents are too far apart for 128-bit integers are divided, and those that still are take wider ones.
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 namespace {
 
@@ -15,6 +14,7 @@ using std::size_t;
 __extension__ typedef __int128 int128;
 
 constexpr size_t STEP = 16384;  // sums per block, at least: its samples stay in the cache
+constexpr size_t SHORT = 256;   // the same of blocks that take more than 128 bits
 
 size_t least(size_t a, size_t b) { return a < b ? a : b; }
 size_t largest(size_t a, size_t b) { return a > b ? a : b; }
@@ -54,10 +54,18 @@ typedef Format<uint16_t, 10, 15> Half;
 typedef Format<uint32_t, 23, 127> Single;
 typedef Format<uint64_t, 52, 1023> Double;
 
-// Whether a finite float64 is `sum` * 2**place, rounded. Sums are below 2**(MOST - 1).
+// Adds integer * 2**shift.
+template <class Sum>
+void add(Sum& sum, uint64_t integer, int shift, bool negative) {
+    const Sum term = static_cast<Sum>(integer) << shift;
+    sum += negative ? -term : term;
+}
+
+// Whether a float64 is `sum` * 2**place, rounded. Sums are below 2**(MOST - 1), or 2**1023.
 template <class Sum>
 bool rounded(Sum sum, uint64_t result, int place) {
     constexpr int MOST = 8 * sizeof(Sum) - 2;
+    if (!Double::finite(result)) return false;
     if (!sum) return !result;
     const Sum integer = static_cast<Sum>(Double::integer(result));
     const int shift = Double::place(result) - place;
@@ -76,29 +84,75 @@ bool rounded(Sum sum, uint64_t result, int place) {
     return -away < below || (-away == below && even);
 }
 
+// An integer of any sum of floats, in units of which half a step is two at least: in two's complement.
+struct Wide {
+    static constexpr int LIMBS = 34, UNIT = -1076;  // above 2**1024 there is room for the sum of 2**63
+    uint64_t limb[LIMBS] = {};
+
+    int sign() const {
+        if (limb[LIMBS - 1] >> 63) return -1;
+        for (int i = LIMBS - 1; i >= 0; --i)
+            if (limb[i]) return 1;
+        return 0;
+    }
+};
+
+void add(Wide& sum, uint64_t integer, int shift, bool negative) {
+    uint64_t* to = sum.limb + shift / 64;
+    const uint64_t parts[] = {integer << shift % 64, integer >> 1 >> (63 - shift % 64)};
+    bool carry = false;
+    for (const uint64_t part : parts) {
+        const uint64_t before = *to, with = part + carry;  // not both are the greatest
+        *to = negative ? before - with : before + with;
+        carry = negative ? *to > before : *to < before;
+        ++to;
+    }
+    for (; carry && to < sum.limb + Wide::LIMBS; ++to) carry = negative ? (*to)-- == 0 : ++*to == 0;
+}
+
+bool rounded(Wide& sum, uint64_t result, int) {
+    if (Double::nan(result)) return false;
+    if (!Double::integer(result) && Double::finite(result)) return !result && !sum.sign();
+    // An infinity stands for 2**1024 and all beyond.
+    const bool infinite = !Double::finite(result), negative = result & Double::SIGN;
+    const uint64_t integer = infinite ? Double::HIDDEN : Double::integer(result);
+    const int place = (infinite ? 972 : Double::place(result)) - Wide::UNIT;
+    const auto too_far = [&](int half, bool below) {
+        add(sum, 1, half, !below);
+        const int sign = below ? -sum.sign() : sum.sign();
+        add(sum, 1, half, below);
+        return sign > 0 || (!sign && integer & 1);
+    };
+    add(sum, integer, place, !negative);
+    const bool right = (infinite || !too_far(place - 1, negative)) &&
+                       !too_far(integer == Double::HIDDEN ? place - 2 : place - 1, !negative);
+    add(sum, integer, place, negative);
+    return right;
+}
+
 // A window sliding over a block of samples that are multiples of 2**place.
 template <class Sum, class Kind>
 struct Window {
     typedef typename Kind::Bits Bits;
     int place;
-    Sum sum = 0;
+    Sum sum = {};
     size_t nan = 0, above = 0, below = 0;  // numbers of NaN and infinities in the window
 
     void take(Bits bits, int sign) {
         if (__builtin_expect(Kind::finite(bits), 1)) {
-            const Sum term = Kind::integer(bits) ? static_cast<Sum>(Kind::integer(bits)) << (Kind::place(bits) - place) : 0;
-            sum += (bits & Kind::SIGN ? -term : term) * sign;
+            const bool negative = (bits & Kind::SIGN) != 0;
+            if (Kind::integer(bits)) add(sum, Kind::integer(bits), Kind::place(bits) - place, negative != (sign < 0));
         } else {
             (Kind::nan(bits) ? nan : bits & Kind::SIGN ? below : above) += sign;
         }
     }
 
-    bool is(uint64_t result) const {
+    bool is(uint64_t result) {
         if (__builtin_expect(nan || above || below, 0)) {
             if (nan || (above && below)) return Double::nan(result);
             return result == (Double::SIGN - Double::HIDDEN) + (below ? Double::SIGN : 0);
         }
-        return Double::finite(result) && rounded(sum, result, place);
+        return rounded(sum, result, place);
     }
 };
 
@@ -113,6 +167,13 @@ void slide(const typename Kind::Bits* x, const uint64_t* results, size_t length,
     }
 }
 
+// Calls `check(samples, sums, number of sums, width, answers)` for blocks of a row.
+template <class Sample, class Result, class Check>
+void in_blocks(const Sample* x, const Result* results, size_t length, size_t width, size_t step, bool* right, Check check) {
+    for (size_t start = 0; start < length; start += step)
+        check(x + start, results + start, least(step, length - start), width, right + start);
+}
+
 template <class Kind>
 void right_floats(const typename Kind::Bits* x, const uint64_t* results, size_t length, size_t width, bool* right) {
     typedef typename Kind::Bits Bits;
@@ -124,25 +185,26 @@ void right_floats(const typename Kind::Bits* x, const uint64_t* results, size_t 
         large = counts && size > large ? size : large;
     }
     const int place = large ? Kind::place(small) : 0;
-    // Bits of a sum with its sign, and two to spare for results that are larger.
+    // Bits of a sum with its sign, and two to spare for results that are larger; such sums may be infinite.
     const int bits = (large ? Kind::place(large) - place : 0) + Kind::WIDTH + 64 - __builtin_clzll(width) + 3;
-    if (bits <= 64)
+    const bool finite = place + bits < 1024 + 3;
+    if (bits <= 64 && finite)
         slide<int64_t, Kind>(x, results, length, width, place, right);
-    else if (bits <= 128)
+    else if (bits <= 128 && finite)
         slide<int128, Kind>(x, results, length, width, place, right);
+    else if (length > largest(SHORT, 2 * width))
+        in_blocks(x, results, length, width, largest(SHORT, 2 * width), right, right_floats<Kind>);
     else
-        std::memset(right, 0, length);
+        slide<Wide, Kind>(x, results, length, width, Wide::UNIT, right);
 }
 
-// Calls `check(samples, sums, number of sums, width, answers)` for blocks of each row.
 template <class Sample, class Result, class Check>
-void in_blocks(const void* samples, const void* sums, size_t rows, size_t length, size_t width, bool* right, Check check) {
+void in_rows(const void* samples, const void* sums, size_t rows, size_t length, size_t width, bool* right, Check check) {
     const size_t step = largest(STEP, 2 * width);
     const Sample* x = static_cast<const Sample*>(samples);
     const Result* results = static_cast<const Result*>(sums);
     for (size_t row = 0; row < rows; ++row, x += length + width - 1, results += length, right += length)
-        for (size_t start = 0; start < length; start += step)
-            check(x + start, results + start, least(step, length - start), width, right + start);
+        in_blocks(x, results, length, width, step, right, check);
 }
 
 }  // namespace
@@ -150,12 +212,12 @@ void in_blocks(const void* samples, const void* sums, size_t rows, size_t length
 // Types of samples, numbered as in check.py.
 enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT16, FLOAT32, FLOAT64 };
 
-// For rows of `length` sums of windows of `width` samples: which are certainly right.
+// For rows of `length` sums of windows of `width` samples: which are right.
 extern "C" void right_sums(int type, const void* x, const void* results, size_t rows, size_t length, size_t width,
                            bool* right) {
 #define INTEGERS(SUM, SAMPLE, RESULT) \
-    in_blocks<SAMPLE, RESULT>(x, results, rows, length, width, right, right_integers<SUM, SAMPLE, RESULT>)
-#define FLOATS(KIND) in_blocks<KIND::Bits, uint64_t>(x, results, rows, length, width, right, right_floats<KIND>)
+    in_rows<SAMPLE, RESULT>(x, results, rows, length, width, right, right_integers<SUM, SAMPLE, RESULT>)
+#define FLOATS(KIND) in_rows<KIND::Bits, uint64_t>(x, results, rows, length, width, right, right_floats<KIND>)
     switch (type) {
         case INT8: INTEGERS(int64_t, int8_t, int64_t); break;
         case UINT8: INTEGERS(int64_t, uint8_t, int64_t); break;

@@ -1,4 +1,4 @@
-"""Which sums of windows are certainly right, by check.cpp."""
+"""Which sums of windows are right, by check.cpp."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 
 
-def certainly_right(x: NDArray[Any], sums: NDArray[Any], width: int) -> NDArray[np.bool_] | None:
-    """Which of these sums are right beyond doubt; None on a machine without a C++ compiler.
+def right_sums(x: NDArray[Any], sums: NDArray[Any], width: int) -> NDArray[np.bool_] | None:
+    """Which of these sums are right; None on a machine without a C++ compiler.
 
     Parameters
     ----------
@@ -30,8 +30,6 @@ def certainly_right(x: NDArray[Any], sums: NDArray[Any], width: int) -> NDArray[
     Returns
     -------
     bool array, shape (rows, length)
-        The others are wrong or undecided: infinite sums of finite samples, and sums of samples whose exponents are too
-        far apart for 128 bits.
     """
     functions = cxx.library(SOURCE)
     if functions is None:

@@ -1,4 +1,4 @@
-"""Sums of sliding windows on the CPU: floats by cpu.cpp, everything else and every fallback by NumPy."""
+"""Sums of sliding windows on the CPU: floats by cpu.cpp, everything else, and all without a compiler, by NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from kernels.stencil.windows import Weights, extended, weighted_dtype
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 STEP = 2**15  # elements computed at a time: few enough for the cache of a core
-COMPILED = ("float32", "float64")  # dtypes that cpu.cpp sums
 _LOW_HALF = 2**32 - 1
 
 
@@ -86,46 +85,40 @@ def weighted_cpu(
     return _in_steps(x, len(factors), dtype, sums)
 
 
-def compiled_sums(x: NDArray[Any], width: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+def compiled_sums(x: NDArray[Any], width: int) -> NDArray[np.float64] | None:
     """Sum of each `width` consecutive floats of a row, exact and rounded once, by cpu.cpp.
 
     Parameters
     ----------
-    x : array of a dtype in `COMPILED`, shape (rows, length), length >= width >= 1
+    x : array of floats, shape (rows, length), length >= width >= 1
     width
         At most 2**31.
 
     Returns
     -------
-    sums : float64 array, shape (rows, length - width + 1)
-    done : bool array, shape (rows,)
-        Rows whose sums are valid. The others have infinities, NaN, or exponents too far apart for two cuts.
+    float64 array, shape (rows, length - width + 1)
+        As of `kernels.stencil.cpu_exact.exact_sums`.
     None
         On a machine without a C++ compiler.
     """
     functions = cxx.library(SOURCE)
     if functions is None:
         return None
-    x = np.require(x, requirements=["C", "A"])
-    sums, done = np.empty((len(x), x.shape[1] - width + 1)), np.empty(len(x), np.bool_)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        x = np.require(x, np.float64 if x.dtype == np.float64 else np.float32, ["C", "A"])
+    sums = np.empty((len(x), x.shape[1] - width + 1))
     function, size, address = getattr(functions, f"sum_{x.dtype.name}"), ctypes.c_size_t, ctypes.c_void_p
-    function.argtypes, function.restype = (address, size, size, size, address, address), None
-    function(x.ctypes.data, *sums.shape, width, sums.ctypes.data, done.ctypes.data)
-    return sums, done
+    function.argtypes, function.restype = (address, size, size, size, address), None
+    function(x.ctypes.data, *sums.shape, width, sums.ctypes.data)
+    return sums
 
 
 def _float_sums(x: NDArray[Any], width: int) -> NDArray[np.float64]:
-    def by_numpy(rows: NDArray[Any]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
-            return _in_steps(rows, width, np.dtype(np.float64), lambda part: exact_sums(part.astype(np.float64), width))
-
-    result = compiled_sums(x, width) if x.dtype.name in COMPILED else None
-    if result is None:
-        return by_numpy(x)
-    sums, done = result
-    if not done.all():
-        sums[~done] = by_numpy(x[~done])
-    return sums
+    sums = compiled_sums(x, width)
+    if sums is not None:
+        return sums
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return _in_steps(x, width, np.dtype(np.float64), lambda part: exact_sums(part.astype(np.float64), width))
 
 
 def _long_sums(x: NDArray[Any], width: int) -> NDArray[Any]:

@@ -2,8 +2,8 @@
 
 Integer sums are updated as elements enter and leave the window. A float sum is not recomputed but held against the
 definition of rounding to nearest: the exact sum lies no further than half a step from the result, and at exactly half a
-step only if the result is even. check.cpp confirms nearly all of them; for the rest, and on machines without a C++
-compiler, exact sums and steps are integers of 32-bit limbs.
+step only if the result is even. check.cpp does so; on machines without a C++ compiler exact sums and steps are integers
+of 32-bit limbs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.stencil.check import certainly_right
+from kernels.stencil.check import right_sums
 from kernels.stencil.windows import Weights, weighted_dtype
 
 STEP = 2**14  # outputs checked at a time
@@ -48,15 +48,8 @@ def wrong_sums(x: NDArray[Any], sums: NDArray[Any], radius: int) -> NDArray[np.b
     radius
     """
     width = 2 * radius + 1
-    right = certainly_right(x, sums, width)
-    if right is None:
-        return _wrong(x, sums, width)
-    wrong = ~right
-    rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
-    if len(rows):
-        start, stop = columns[0], columns[-1] + 1
-        wrong[rows, start:stop] &= _wrong(x[rows, start : stop + width - 1], sums[rows, start:stop], width)
-    return wrong
+    right = right_sums(x, sums, width)
+    return _wrong(x, sums, width) if right is None else ~right
 
 
 def _wrong(x: NDArray[Any], sums: NDArray[Any], width: int) -> NDArray[np.bool_]:

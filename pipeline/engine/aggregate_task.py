@@ -235,19 +235,25 @@ class _Sums:
         self._job = job
         self._chunk = chunk
         self._part = self._start = 0  # number of the current part; first sample of the next block
+        self._waiting: list[Any] = []  # partials of the current part, from the first sample on
         self.partials: list[Any] = []
 
     def add(self, block: Any) -> None:
-        workflow = self._job.workflow
         while len(block):
             region = self._chunk.parts[self._part]
             left = region.start + region.samples - self._start
             inside, block = block[:left], block[left:]
             start = self._chunk.start + self._start
-            of_block = self._job.placed(self._job.compute(inside, start), start)
-            if self._start == region.start:
-                self.partials.append(of_block)
-            else:
-                self.partials[-1] = workflow.combine(self.partials[-1], of_block)
+            self._waiting.append(self._job.placed(self._job.compute(inside, start), start))
+            self._combine(whole=len(inside) == left)
             self._start += len(inside)
-            self._part += len(inside) == left
+            if len(inside) == left:
+                self.partials.append(self._waiting.pop())
+                self._part += 1
+
+    def _combine(self, whole: bool) -> None:
+        """Combine all, or partials of similar sizes: those of rows grow, and would be copied again for each block."""
+        waiting = self._waiting
+        while len(waiting) > 1 and (whole or waiting[-2].size < 2 * waiting[-1].size):
+            last = waiting.pop()
+            waiting[-1] = self._job.workflow.combine(waiting[-1], last)

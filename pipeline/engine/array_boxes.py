@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from pipeline.engine.array_plan import ArrayPlan, needs
-from pipeline.storage.array_file import ArrayFile, FilledArray
+from pipeline.storage.array_file import ArrayFile, FilledArray, Stored
 from pipeline.storage.formats.slabs import Grid
 from pipeline.storage.piece_regions import ChunkedRegions
 from workflows.regions import Bounds, sizes
@@ -22,7 +22,9 @@ def regions_of(plan: ArrayPlan, elements: int) -> list[Bounds]:
     grids = [grid for array in plan.inputs if (grid := _grid(array)) and len(grid.shape) == len(spec.shape)]
     if not grids:
         return own
-    boxes = _boxes(spec.shape, grids[0].chunks, elements)
+    # Of a transposition the axes are those of the input in reverse order.
+    both = [_boxes(spec.shape, chunks, elements) for chunks in (grids[0].chunks, grids[0].chunks[::-1])]
+    boxes = min(both, key=lambda boxes: _decoded(plan, boxes))
     worth = not _wide(plan, boxes) and FEWER * _decoded(plan, boxes) <= _decoded(plan, own)
     return boxes if worth else own
 
@@ -30,6 +32,7 @@ def regions_of(plan: ArrayPlan, elements: int) -> list[Bounds]:
 def _grid(array: ArrayFile) -> Grid | None:
     """The chunks of an array that is decoded as a whole."""
     filler = array.filler if isinstance(array, FilledArray) else None
+    filler = filler.filler if isinstance(filler, Stored) else filler
     if not isinstance(filler, ChunkedRegions) or filler.view.sizes != filler.chunked.grid.shape:
         return None
     return filler.chunked.grid

@@ -164,7 +164,7 @@ def _order(file: SourceFile) -> str:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class Stored:
     """Fills regions with elements of a dtype, as bytes of its native variant."""
 
     filler: RegionFiller
@@ -179,7 +179,7 @@ def as_stored(array: ArrayFile) -> ArrayFile:
     spec = Spec(array.spec.shape, array.spec.dtype.newbyteorder("="))
     if isinstance(array, FilledArray):
         assert array.filler is not None
-        return replace(array, spec=spec, filler=_Stored(array.filler, array.spec.dtype))
+        return replace(array, spec=spec, filler=Stored(array.filler, array.spec.dtype))
     return replace(array, spec=spec)
 
 

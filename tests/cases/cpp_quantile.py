@@ -10,7 +10,7 @@ import numpy as np
 def check_counts_of_keys(sizes: Sequence[int]) -> int:
     """Counts by upper bits, in cells and around keys are those of the references; returns how many were compared."""
     from kernels.quantile import cpu
-    from kernels.quantile.cells import Cells, first_cells
+    from kernels.quantile.cells import Cells, first_cells, gathering_cells
     from kernels.quantile.check import around_check, patterns_check
     from kernels.quantile.keys import to_keys
     from kernels.quantile.reference import around_reference, cells_reference
@@ -24,6 +24,14 @@ def check_counts_of_keys(sizes: Sequence[int]) -> int:
             expected = cells_reference(samples, top.firsts, top.bits, top.slot_bits, 0)
             np.testing.assert_array_equal(cpu.count_cells(samples, top), expected)
             compared += 1
+            if samples.itemsize > 1:
+                every = gathering_cells(8 * samples.itemsize, size + 3)
+                keys = cells_reference(samples, every.firsts, every.bits, every.slot_bits, every.gathered)
+                np.testing.assert_array_equal(cpu.count_cells(samples, every), keys)
+                if samples.itemsize == 2 and (patterns := patterns_check(samples.dtype, every.gathered)) is not None:
+                    patterns.add(samples, 0)
+                    np.testing.assert_array_equal(patterns.partial(), keys)
+                compared += 1
             if samples.itemsize <= 2:
                 if (patterns := patterns_check(samples.dtype)) is not None:
                     patterns.add(samples, 0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device
 from kernels.quantile import gpu
-from kernels.quantile.cells import Cell, Cells, cells_of, combined, first_cells
+from kernels.quantile.cells import Cell, Cells, cells_of, combined, first_cells, gathering_cells
 from kernels.quantile.keys import to_keys, to_samples
 from kernels.quantile.reference import around_reference, cells_reference
 from tests.cases.case import RANDOM, Case, same
@@ -92,8 +92,10 @@ def _too_many(cp: Any) -> None:
 
 
 def _cells(dtype: str, number: int, gather: bool, cp: Any) -> None:
+    """Those of samples; none: all keys, in two halves."""
     samples = samples_of(dtype, 2049)
-    cells = cells_around(samples, number, gather)
+    bits = 8 * samples.itemsize
+    cells = cells_around(samples, number, gather) if number else gathering_cells(bits, samples.size + 5)
     on_device = cp.asarray(samples)
     same(gpu.count_cells_on_device(on_device, cells), _reference(samples, cells))
     parts = [gpu.count_cells_on_device(on_device[cut], cells) for cut in (slice(0, 701), slice(701, None))]
@@ -180,6 +182,8 @@ def quantile_cases() -> Iterator[Case]:
     yield Case("quantile/gpu", "quantile_keys", "float32, 80 cells, gathered", partial(_cells, "float32", 80, True))
     yield Case("quantile/gpu", "quantile_keys", "float32, 2 from 1", _two_keys)
     yield Case("quantile/gpu", "quantile_around", "int32, 700, 131072 bytes", partial(_around, "int32", 700, 2**17))
+    for dtype in ("int16", "uint16", "float16", *WIDE):
+        yield Case("quantile/gpu", "quantile_keys", f"{dtype}, all gathered", partial(_cells, dtype, 0, True))
     for number, dtype in enumerate(WIDE):
         for cells, gather in ((1, number % 2 == 0), (9, number % 2 == 1), (30, False)):
             check = partial(_cells, dtype, cells, gather)

@@ -108,11 +108,10 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("select/compact.cuh", "compact", "half the width: earlier += of_warp[w]"): "a tile has 2^15 samples at most",
     ("select/compact.cuh", "compact", "half the width: own += of_warp[w]"): "a tile has 2^15 samples at most",
     ("select/compact.cuh", "compact", "end"): "one more pack, without samples",
-    ("stencil/cpu.cpp", "least", "a <= b ? a : b"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "largest", "a >= b ? a : b"): "of equal numbers either will do",
-    ("stencil/cpu.cpp", "least", "a <= b ? a : b (2)"): "of equal numbers either will do",
     ("stencil/cpu.cpp", "largest_of", "size >= most ? size : most"): "of equal numbers either will do",
-    ("stencil/cpu.cpp", "sum_rows", "length"): "one more block, without sums",
+    ("stencil/cpu.cpp", "in_blocks", "length"): "one more block, without sums",
+    ("stencil/cpu.cpp", "rounded", "first > least && !digits[first]"): "what is left of a sum of zero is zero, too",
     ("stencil/layers.cuh", "cut", "host_other_fma(x, scale, coarse) - coarse"): "a product by a power of two is exact",
     ("stencil/layers.cuh", "of", "size < limit ? host_other_fma(bound - fma(size, down, boun"):
         "a product by a power of two is exact",
@@ -231,11 +230,9 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("select/compact.cuh", "look_back", "lane == 0"): "every lane has the same to say",
     ("select/compact.cuh", "look_back", "lane == 0 (2)"): "every lane has the same to say",
     ("stencil/cpu.cpp", "largest", "a > b"): "shorter blocks",
-    ("stencil/cpu.cpp", "block", "!(-800 < top && top <= 900)"):
-        "one exponent more, at which no power over- or underflows either",
-    ("stencil/cpu.cpp", "block", "!(-800 <= top && top < 900)"):
-        "one exponent more, at which no power over- or underflows either",
-    ("stencil/cpu.cpp", "block", "upper - bits"): "a cut takes one bit less",
+    ("stencil/cpu.cpp", "reach", "exponent == 2047"): "more limbs than there is something in",
+    ("stencil/cpu.cpp", "reach", "sample == 0"): "more limbs than there is something in",
+    ("stencil/cpu.cpp", "in_cuts", "2 * (width + 1) - 1"): "a cut takes one bit less",
     ("stencil/cpu.cpp", "sum_rows", "2 * (width + 1)"): "longer blocks",
     ("stencil/box.cuh", "refine", "int(threadIdx.x) * COUNT + j < count"): "layers are made anew",
     ("stencil/box.cuh", "refine", "threadIdx.x % 32 == 0"): "every lane has the same to say",

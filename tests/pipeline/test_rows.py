@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import pipeline
 import pipeline.storage.sources
+import workflows.by_rows
 from pipeline.cli.main import cli
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
@@ -261,3 +262,30 @@ def test_fortran_order_has_no_axes(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.asfortranarray(np.ones((3, 4))))
     with pytest.raises(UsageError, match=r"--axis: expected an array in C order, got .*a.npy in Fortran order"):
         pipeline.run("reduce", tmp_path / "a.npy", axis=0)
+
+
+COPIED: list[int] = []
+combined = workflows.by_rows._combined
+
+
+def noted(workflow: Any, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Combines rows, and notes how long the result is; of a module, so that tasks have no copy of it."""
+    total = combined(workflow, a, b)
+    COPIED.append(total.size)
+    return total
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 4000])
+def test_many_small_files(tmp_path: Path, chunk_bytes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is a block, whose rows are not copied again with every further one."""
+    random = np.random.default_rng(8)
+    files = [random.normal(size=size).astype(np.float32) for size in random.integers(1, 30, 512)]
+    for number, samples in enumerate(files):
+        samples.tofile(tmp_path / f"{number:03}.bin")
+    monkeypatch.setattr(workflows.by_rows, "_combined", noted)
+    COPIED.clear()
+    result = pipeline.run("histogram", f"{tmp_path}/*.bin", dtype="float32", by="file", verify="off", device="cpu",
+                          chunk_bytes=chunk_bytes, **BINS)  # fmt: skip
+    np.testing.assert_array_equal(result.counts, [np.histogram(samples, **BINS)[0] for samples in files])
+    if chunk_bytes is None:  # each row as often as the number of rows can be halved
+        assert len(COPIED) == 511 and sum(COPIED) < 20 * result.counts.size

@@ -24,6 +24,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import UsageError, VerificationError
+from pipeline.rows import RowsAsked, rows_of_source
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source
 from workflows.quantile import QUANTILE, QuantileOptions, read_quantiles
@@ -69,6 +70,28 @@ def test_files_in_any_number_of_chunks(tmp_path: Path, dtype: str) -> None:
     assert reduced.values["median"] == np.median(wide) and reduced.values["mad"] == np.median(distances(samples))
     assert reduced.values["iqr"] == pytest.approx(np.subtract(*np.quantile(wide, [0.75, 0.25])), rel=1e-14)
     assert (reduced.values["min"], reduced.values["max"]) == (samples.min(), samples.max())
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("row", [1, 7, 1000, 16_384, 16_385], ids=str)
+def test_rows_short_and_long(tmp_path: Path, dtype: str, row: int) -> None:
+    """Rows that are gathered, and those that are not, whole or cut into chunks, beside statistics of them."""
+    samples = samples_of(dtype, min(60 * row, 20_011))
+    if samples.dtype.kind == "f":
+        samples[5] = np.nan
+    samples.tofile(path := tmp_path / "all.bin")
+    rows = [samples[start : start + row].astype(np.float64) for start in range(0, len(samples), row)]
+    for chunks in (1, 3):
+        jobs = [Job(QUANTILE, QuantileOptions("0,0.5,1")), Job(REDUCE, ReduceOptions("median,mad,max"))]
+        source = open_source([str(path)], dtype)
+        of_rows = rows_of_source(jobs, RowsAsked(segment=row), source)
+        settings = Settings(ON_CPU, "full", chunk_bytes=-(-samples.nbytes // chunks))
+        quantiles, reduced = (outcome.result for outcome in run_all(of_rows, source, settings))
+        got = [list(one.values) for one in quantiles]
+        np.testing.assert_array_equal(got, [np.quantile(x, [0, 0.5, 1]) for x in rows])
+        expected = [[np.median(x), np.median(distances(x)), np.max(x)] for x in rows]  # distances are rounded
+        np.testing.assert_allclose([list(one.values.values()) for one in reduced], expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -88,6 +88,17 @@ def test_where_rounding_is_unsure_decimal_decides(monkeypatch: pytest.MonkeyPatc
     assert 0 < len(asked) < 40 and (got == 7).sum() == len(asked)
 
 
+@pytest.mark.parametrize(("name", "number"), [("log", 37281.0), ("log2", 63898.0), ("log10", 64610.0)])
+def test_decimal_decides_once_for_equal_numbers(name: str, number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers whose logarithms are close to halfway between two float64."""
+    asked: list[float] = []
+    monkeypatch.setattr("kernels.calibrate.logarithm.exactly", lambda x, name: asked.append(x) or exactly(x, name))
+    got = logarithm(np.tile([number, 2.0, number + 1, 0.0, number], 1000), name)
+    assert asked == [number]
+    expected = [exactly(x, name) for x in (number, 2.0, number + 1)]
+    assert got.tolist() == [*expected, -np.inf, expected[0]] * 1000
+
+
 def test_special_arguments() -> None:
     numbers = np.array([0.0, -0.0, -1.0, np.inf, -np.inf, np.nan])
     expected = [-np.inf, -np.inf, np.nan, np.inf, np.nan, np.nan]

@@ -100,6 +100,9 @@ def test_quantiles_and_deviations_are_the_exact_ones_rounded_once(dtype: str) ->
         q, method = Fraction(int(random.integers(0, 201)), 200), METHODS[int(random.integers(len(METHODS)))]
         wanted = (("linear", q), (method, q), ("linear", HALF))
         search = counted(Search.begin(samples.dtype, wanted, True, True), samples)
+        few = counted(Search.begin(samples.dtype, wanted, True, True).of_few(len(samples)), samples)
+        assert few.keys == search.keys and (few.samples, few.nan) == (search.samples, search.nan)
+        assert repr(few.median_deviation()) == repr(search.median_deviation())
         ordered = sorted(map(exact, samples[samples == samples].tolist()))
         if not ordered:
             assert all(math.isnan(search.value(number)) for number in range(3))
@@ -159,6 +162,17 @@ def test_gathering_and_counting_give_the_same(monkeypatch: pytest.MonkeyPatch) -
     one_by_one = counted(Search.begin(samples.dtype, wanted, True, True), samples)
     assert one_by_one.keys == gathered.keys
     assert one_by_one.median_deviation() == gathered.median_deviation()
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float16", "float64"])
+def test_few_samples_are_gathered_in_one_pass(dtype: str) -> None:
+    samples = np.random.default_rng(4).normal(0, 99, 300).astype(dtype)
+    search = Search.begin(samples.dtype, (("linear", HALF),), False, True)
+    assert search.of_few(cells.FEW + 1) is search
+    few = search.of_few(300)
+    assert few.cells is not None and few.cells.size == 301
+    done = few.counted(cpu.count_cells(samples, few.cells))
+    assert done.cells is None and done.value(0) == np.median(samples.astype(np.float64))
 
 
 def test_a_nan_makes_all_nan_or_is_left_out() -> None:

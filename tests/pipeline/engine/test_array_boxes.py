@@ -76,6 +76,10 @@ def test_a_chunk_is_decoded_a_few_times(tmp_path: Path, kind: str, decoded: list
     np.testing.assert_array_equal(added.array, ARRAY + row)
     assert _times(decoded, CHUNKS[kind]) <= 5  # to compute and to check, in parts or at edges of regions
     decoded.clear()
+    turned = pipeline.run("transpose", item, output=tmp_path / "t.npy", chunk_bytes=SOME, verify="full").array
+    np.testing.assert_array_equal(turned, ARRAY.T)
+    assert _times(decoded, CHUNKS[kind]) <= 5
+    decoded.clear()
     for axis in (0, 1):
         around = [(1, 1) if one == axis else (0, 0) for one in range(2)]
         sums = np.lib.stride_tricks.sliding_window_view(np.pad(ARRAY.astype("i8"), around), 3, axis).sum(-1)
@@ -84,6 +88,21 @@ def test_a_chunk_is_decoded_a_few_times(tmp_path: Path, kind: str, decoded: list
         np.testing.assert_array_equal(got, sums)
         assert _times(decoded, CHUNKS[kind]) <= 8  # and of the chunks on both sides
         decoded.clear()
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("chunks", [(1, 9, 8), (40, 1, 3), (5, 18, 2)], ids=str)
+def test_axes_in_reverse_order(tmp_path: Path, chunks: tuple[int, ...], decoded: list[Bounds]) -> None:
+    """Of three axes."""
+    solid = ARRAY[:, :18].reshape(40, 10, 18).swapaxes(1, 2).astype("i2")
+    array = package_of("zarr").create_array(tmp_path / "a.zarr", shape=solid.shape, dtype="i2", chunks=chunks)
+    array[...] = solid
+    item = str(tmp_path / "a.zarr")
+    turned = pipeline.run("transpose", item, output=tmp_path / "t.npy", chunk_bytes=4000, verify="full").array
+    np.testing.assert_array_equal(turned, solid.T)
+    crossed = [prod(-(-stop // n) - start // n for (start, stop), n in zip(region, chunks, strict=True))
+               for region in decoded]  # fmt: skip
+    assert sum(crossed) <= 5 * prod(-(-length // n) for length, n in zip(solid.shape, chunks, strict=True))
 
 
 @pytest.mark.usefixtures("shared")
