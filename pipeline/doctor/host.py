@@ -143,7 +143,7 @@ def cgroup() -> Finding:
 def _groups(controller: str) -> list[Path]:
     """Folders of this process's group of a controller and of those above it, which limit it, too."""
     try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+        lines = os.fsdecode((ROOT / "proc/self/cgroup").read_bytes()).splitlines()
     except OSError:
         return []
     folders: list[Path] = []

@@ -163,6 +163,14 @@ def test_cgroup_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.cgroup().state == PROBLEM and host.cgroup().text.startswith("0.5 GiB of memory")
 
 
+def test_cgroup_of_any_name(root: Path) -> None:
+    """Names are bytes."""
+    put(root / "proc/self/cgroup", "")
+    (root / "proc/self/cgroup").write_bytes(b"0::/\xe9\n")
+    put(root / "sys/fs/cgroup" / os.fsdecode(b"\xe9") / "memory.max", f"{8 * GIB}\n")
+    assert host.cgroup().text == "8.0 GiB of memory, no limit of CPU time"
+
+
 def test_cgroup_1(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container sees its own group at the top, whatever its path is called outside."""
     put(root / "proc/self/cgroup", "9:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/x\n")
