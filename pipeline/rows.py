@@ -152,8 +152,7 @@ def rows_of_source(jobs: Sequence[Job], asked: RowsAsked, source: Source) -> lis
 def _files(source: Source) -> Iterator[tuple[str, int | None]]:
     """Name and number of samples of each file."""
     if isinstance(source, Files):
-        lengths = (file.nbytes // source.dtype.itemsize for file in source.files)
-        yield from zip(source.names, lengths, strict=True)
+        yield from source.lengths
     elif isinstance(source, Joined):
         for part in source.sources:
             yield from _files(part)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernels.histogram.binning import Edges
 from workflows.plottable import BinAxis, boost_histogram_of
-from workflows.shown import PlottedHistogram
+from workflows.shown import PlottedHistogram, how_many
 
 # From this share of all samples on, the panel says how many lie outside of the range.
 OUTSIDE_SHARE = 0.01
@@ -185,7 +185,7 @@ class HistogramResult(PlottedHistogram):
             )  # never rounded up to 100
             advice = "" if self.surveyed or self.scale == "log" else (
                 "; --range auto includes all that are finite")  # fmt: skip
-            facts.append(("outside", f"{outside:,} samples ({share:.3g} %){advice}"))
+            facts.append(("outside", f"{how_many(outside)} ({share:.3g} %){advice}"))
         return [
             *facts,
             *self._moments(),
@@ -211,7 +211,7 @@ class HistogramResult(PlottedHistogram):
         end = "]" if fullest == len(self.counts) - 1 else ")"
         return [
             ("mean", f"{mean:.6g}, from counts and bin centres{whose}"),
-            ("mode", f"[{self.edges[fullest]:g}, {self.edges[fullest + 1]:g}{end}, {self.counts[fullest]:,} samples"),
+            ("mode", f"[{self.edges[fullest]:g}, {self.edges[fullest + 1]:g}{end}, {how_many(self.counts[fullest])}"),
             ("spread", f"{spread:.6g}, standard deviation from counts and bin centres"),
         ]
 

@@ -13,7 +13,7 @@ from workflows.histogram_result import HistogramResult, uhi
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
 from workflows.selection_result import SelectedResult, SelectedRows
-from workflows.shown import PlottedRows, Shown
+from workflows.shown import PlottedRows, Shown, how_many
 
 MOST_LINES = 24  # rows that the panel shows; the files have all
 COLUMNS, BARS = 48, " ▁▂▃▄▅▆▇█"  # of a row in the panel
@@ -97,7 +97,7 @@ class RowsResult(Shown):
 
     def _described(self) -> str:
         length = self.rows.length
-        return "one for each " + self.rows.by + ("" if length is None else f", of {length:,} samples")
+        return "one for each " + self.rows.by + ("" if length is None else f", of {how_many(length)}")
 
     def _line(self, result: Any) -> str:
         """All of a short result, or what its panel says first."""
@@ -210,7 +210,7 @@ class HistogramRows(PlottedRows, RowsResult):
             shown.append((f"{self.rows.by} {name}", text))
         return [
             *self.results[0].bins_lines(),
-            ("rows", f"{len(self.results):,}, {self._described()}; bars: the fullest bin of all has {top:,} samples"),
+            ("rows", f"{len(self.results):,}, {self._described()}; bars: the fullest bin of all has {how_many(top)}"),
             *shown,
             *self._rest(),
         ]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workflows.aggregation import Drawn, Result
-from workflows.shown import Shown
+from workflows.shown import Shown, how_many
 
 
 class SelectedResult(Shown):
@@ -63,7 +63,7 @@ class SelectedResult(Shown):
 
     def lines(self) -> list[tuple[str, str]]:
         """As of the job, and how many samples were left out by what."""
-        return [*self.result.lines(), ("excluded", f"{self.excluded:,} samples {_by(self.asked)}")]
+        return [*self.result.lines(), ("excluded", f"{how_many(self.excluded)} {_by(self.asked)}")]
 
 
 def _by(asked: Mapping[str, Any]) -> str:
@@ -120,7 +120,7 @@ class SelectedRows(_Plotted):
 
     def lines(self) -> list[tuple[str, str]]:
         """As of the job, and how many samples of all rows were left out by what."""
-        return [*self.result.lines(), ("excluded", f"{sum(self.excluded):,} samples {_by(self.asked)}")]
+        return [*self.result.lines(), ("excluded", f"{how_many(sum(self.excluded))} {_by(self.asked)}")]
 
     def __len__(self) -> int:
         return len(self.result)

@@ -12,6 +12,11 @@ WIDTH, HEIGHT = 480, 90  # of the drawing
 MOST_LINES = 40
 
 
+def how_many(number: int, noun: str = "sample") -> str:
+    """The number and its noun."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class Shown:
     """A result that notebooks show as a table of its lines."""
 

@@ -15,6 +15,7 @@ from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.process.beat import STALL_SECONDS
 from pipeline.process.last_words import emit
 from pipeline.storage.paths import is_stdin
+from workflows.shown import how_many
 
 DIFFERENT = 1  # exit status, as of cmp; errors have 2
 
@@ -94,5 +95,5 @@ def _lines(comparison: Comparison, a: str, b: str) -> list[str]:
     elif dtype == other and shape != second:
         lines.append(f"the first {comparison.compared:,} samples are equal")
     if comparison.equal:
-        return [f"{a} and {b} are equal: {comparison.compared:,} samples of {dtype}, shape {shape}"]
+        return [f"{a} and {b} are equal: {how_many(comparison.compared)} of {dtype}, shape {shape}"]
     return [f"{a} and {b} differ", *(f"  {line}" for line in lines)]

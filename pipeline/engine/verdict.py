@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from workflows.shown import how_many
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -62,24 +64,25 @@ class Verdict:
 
 def verdict_lines(verdict: Verdict) -> tuple[str, str]:
     """What was verified, and no more than that: the share and how to check all; what it means."""
-    what, agree = "samples", "equal to the reference"
+    noun, agree = "sample", "equal to the reference"
     invariants = f"every invariant holds on {f'all {verdict.chunks:,} chunks' if verdict.chunks > 1 else 'the chunk'}"
     if verdict.escape is not None:
-        what, agree, invariants = "elements", "agree with the inputs", _unnoticed(verdict.undetected, verdict.escape)
+        noun, agree, invariants = "element", "agree with the inputs", _unnoticed(verdict.undetected, verdict.escape)
     if verdict.rounding:
         agree += f" {verdict.rounding}"
+    what = how_many(verdict.samples, noun)
     if verdict.mode == "off":
-        return f"0 % of {verdict.samples:,} {what} checked (--verify off); --verify full checks all", (
-            invariants if what == "samples" else verdict.rounding or ""
+        return f"0 % of {what} checked (--verify off); --verify full checks all", (
+            invariants if verdict.escape is None else verdict.rounding or ""
         )
     if verdict.read_once:
         agree += ", which got the same blocks from memory, since the source can be read only once"
     if verdict.checked == verdict.samples:
-        return f"100 % of {verdict.samples:,} {what} checked: {agree}", invariants
+        return f"100 % of {what} checked: {agree}", invariants
     share = min(100 * verdict.checked / verdict.samples, 99.9)  # never rounded up to 100
     why = ", as much as the run's time allowed" if verdict.mode == "auto" else f" (--verify {verdict.mode})"
     seed = f", seed {verdict.seed}" if verdict.mode == "sample" else ""
-    first = f"{share:.3g} % of {verdict.samples:,} {what} checked{why}; --verify full checks all"
+    first = f"{share:.3g} % of {what} checked{why}; --verify full checks all"
     return first, f"{verdict.checked:,} {agree}{seed}; {invariants}"
 
 

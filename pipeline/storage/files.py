@@ -23,7 +23,7 @@ class SourceFile:
     """Samples of one file: `nbytes` from `offset`; its identity tells whether it has changed since.
 
     `shape` comes from the header, or is one-dimensional for a raw file; `fortran`: the first index varies fastest;
-    `label`: what it is called, if not by its path.
+    `label`: what it is called, if not by its path; `follows`: the samples go on with the array of the one before.
     """
 
     path: str
@@ -33,6 +33,7 @@ class SourceFile:
     shape: tuple[int, ...] = ()
     fortran: bool = False
     label: str = ""
+    follows: bool = False
 
     def piece(self) -> Piece:
         """The whole file's samples."""
@@ -64,7 +65,20 @@ class Files(Source):
     @property
     def names(self) -> tuple[str, ...]:
         """Paths, or what files are called."""
-        return tuple(file.label or str(file.path) for file in self.files)
+        return tuple(name for name, _ in self.lengths)
+
+    @property
+    def lengths(self) -> tuple[tuple[str, int], ...]:
+        """Name and number of samples of each array."""
+        found: list[tuple[str, int]] = []
+        for file in self.files:
+            samples = file.nbytes // self.dtype.itemsize
+            if file.follows:
+                name, before = found.pop()
+                found.append((name, before + samples))
+            else:
+                found.append((file.label or str(file.path), samples))
+        return tuple(found)
 
     @property
     def identity(self) -> Hashable:
@@ -74,7 +88,7 @@ class Files(Source):
     @property
     def paths(self) -> tuple[str, ...]:
         """Those of this machine."""
-        return tuple(file.path for file in self.files if not file.piece().remote)
+        return tuple(file.path for file in self.files if not file.follows and not file.piece().remote)
 
     @property
     def fortran(self) -> bool:

@@ -12,7 +12,7 @@ from pipeline.process import supervisor
 from pipeline.process.signals import held
 from pipeline.storage.files import Files
 from pipeline.storage.parts import PartSource
-from pipeline.storage.paths import STDIN, is_stdin
+from pipeline.storage.paths import MEMBER, STDIN, is_stdin
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.scratch import aligned_empty
 from pipeline.storage.sliced import ViewSource
@@ -28,9 +28,8 @@ def called(source: Source, path: str) -> Source:
     if isinstance(source, Joined):
         return Joined(tuple(called(one, path) for one in source.sources))
     if isinstance(source, Files):
-        names = (name.replace(path, NAME) for name in source.names)
-        files = zip(source.files, names, strict=True)
-        return replace(source, files=tuple(replace(file, label=name) for file, name in files))
+        files = (replace(file, label=(file.label or str(file.path)).replace(path, NAME)) for file in source.files)
+        return replace(source, files=tuple(files))
     if isinstance(source, PieceSource | ViewSource):
         return replace(source, name=source.name.replace(path, NAME))
     if isinstance(source, PartSource):
@@ -86,5 +85,9 @@ def spooled(files: Sequence[str], seconds: float) -> Iterator[tuple[Sequence[str
         try:
             yield given, str(path)
         except PipelineError as error:
-            error.args = tuple(str(text).replace(str(path), NAME) for text in error.args)
+            error.args = tuple(
+                # An advice has the file's name alone; words that begin with - come after --.
+                str(text).replace(str(path), NAME).replace(f"{FILE}{MEMBER}", f"-- {STDIN}{MEMBER}")
+                for text in error.args
+            )
             raise

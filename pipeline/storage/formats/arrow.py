@@ -68,7 +68,8 @@ def open_arrow(path: str, opening: Opening) -> Source:
     _check_nulls(name, runs)
     parts = [stored.cut(run.offset, run.rows * dtype.itemsize) for run in runs if run.rows and run.offset is not None]
     if parts and (identity := stored.identity) is not None:
-        files = (SourceFile(path, run.offset, run.nbytes, identity, (run.nbytes // dtype.itemsize,)) for run in parts)
+        files = [SourceFile(path, run.offset, run.nbytes, identity, (run.nbytes // dtype.itemsize,), label=name,
+                            follows=run is not parts[0]) for run in parts]  # fmt: skip
         return Files(tuple(files), dtype)
     return PieceSource(name, dtype, (0,), (), (stored,))
 

@@ -156,7 +156,8 @@ def open_edf(path: str, opening: Opening) -> Source:
     data = file.cut(header.offset, header.records * header.record_bytes)
     if len(header.signals) == 1 and header.width == 2:
         assert file.identity is not None
-        return Files((SourceFile(path, data.offset, data.nbytes, file.identity, member.shape),), header.dtype)
+        stored = SourceFile(path, data.offset, data.nbytes, file.identity, member.shape, label=name)
+        return Files((stored,), header.dtype)
     records = ArrayFile(Spec((header.records, header.record_bytes), np.dtype(np.uint8)), (data,))
     samples = math.prod(member.shape)
     piece = FilledPiece(_Filler(records, signal, header.width), 0, samples, header.dtype.itemsize, name)

@@ -182,7 +182,7 @@ def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
             if offset + nbytes > file.nbytes or data.id.get_storage_size() != nbytes:
                 raise UsageError(f"{name}: expected {nbytes} bytes at byte {offset} of the file, got one of "
                                  f"{file.nbytes} bytes; is it complete?")  # fmt: skip
-            return Files((SourceFile(file.path, offset, nbytes, file.identity, shape),), dtype)
+            return Files((SourceFile(file.path, offset, nbytes, file.identity, shape, label=name),), dtype)
         # Compact, in the header of the file, or never written: all of it has the fill value.
         rows = max(SLAB_BYTES // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
         grid = Grid(shape, tuple(max(length, 1) for length in (rows, *shape[1:])[: len(shape)]), dtype)

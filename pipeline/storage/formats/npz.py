@@ -105,7 +105,7 @@ def open_npz(path: str, opening: Opening) -> Source:
                              "damaged")  # fmt: skip
         shape, fortran, dtype, offset = header
         assert file.identity is not None
-        return Files((SourceFile(path, start + offset, nbytes, file.identity, shape, fortran),), dtype)
+        return Files((SourceFile(path, start + offset, nbytes, file.identity, shape, fortran, name),), dtype)
     check_block(name, info.file_size)
     piece = EncodedPiece(file.cut(start, info.compress_size), _Array(header, info.CRC), nbytes, 0, nbytes)
     return PieceSource(name, header.dtype, header.shape, (piece,) if nbytes else (), (file,))

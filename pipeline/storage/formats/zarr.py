@@ -101,6 +101,7 @@ def _source(name: str, store: Store, member: str, array: Array) -> Source:
                          "store complete?")  # fmt: skip
     parts = tuple(pieces_of(name, grid, places, array.decode, array.fill))
     if len(parts) == 1 and isinstance(only := parts[0], Piece) and only.identity is not None:
-        return Files((SourceFile(only.path, only.offset, only.nbytes, only.identity, array.shape),), array.dtype)
+        chunk = SourceFile(only.path, only.offset, only.nbytes, only.identity, array.shape, label=name)
+        return Files((chunk,), array.dtype)
     views = chunked(grid, places, array.decode, array.fill)
     return PieceSource(name, array.dtype, array.shape, parts, tuple(files), tuple(absent), views)

@@ -75,6 +75,8 @@ def test_array_job_and_member(tmp_path: Path) -> None:
     assert command.returncode == 0, err
     assert json.loads(out)["result"]["sum"] == written.array.sum()
     assert json.loads(out)["input"]["files"] == ["standard input::second"]
+    out, err = started(tmp_path, "reduce", "-", "--spool").communicate((tmp_path / "a.npz").read_bytes())
+    assert out == b"" and b"name one of them like '-- -::first'" in err
 
 
 @pytest.mark.usefixtures("gone")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import pipeline
@@ -52,6 +53,8 @@ def test_shape_and_description(written: Written, request: pytest.FixtureRequest)
     transposed = name == "npz stored, Fortran"  # as it is stored; array jobs turn it
     assert source.shape == (written.array.shape[::-1] if transposed else written.array.shape)
     assert source.nbytes == written.array.nbytes
+    (called,) = source.names  # with the member, so that results and messages tell arrays of one file apart
+    assert "::" not in written.item or called.replace("::/", "::") == written.item.replace("::/", "::")
     if name in BYTE_RUNS:
         assert isinstance(source, Files)
     (described,) = describe(written.item)
@@ -78,6 +81,23 @@ def test_jobs(written: Written) -> None:
         if len(finite) == len(numbers):
             assert reduced.values == {"min": numbers.min(), "max": numbers.max(), "argmin": numbers.argmin(),
                                       "argmax": numbers.argmax()}  # fmt: skip
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_column_in_batches_is_one_row(tmp_path: Path) -> None:
+    """Each record batch of an Arrow file was counted as a file."""
+    batches = [pa.record_batch([np.arange(size) + size, np.ones(size)], ["x", "y"]) for size in (5, 2, 0, 9)]
+    for name, some in (("a", batches), ("b", batches[:2])):
+        with pa.OSFile(str(tmp_path / name), "wb") as file, pa.ipc.new_file(file, batches[0].schema) as writer:
+            list(map(writer.write_batch, some))
+    items = [f"{tmp_path}/{name}" for name in ("a::x", "a::y", "b::x")]
+    result = pipeline.run("reduce", *items[::2], by="file", op="sum,count", device="cpu")
+    assert [row.values for row in result.results] == [
+        {"sum": sum(batch["x"].to_numpy().sum() for batch in some), "count": sum(map(len, some))}
+        for some in (batches, batches[:2])
+    ]
+    assert open_source(items[::2]).names == tuple(result.names) == (items[0], items[2])
+    assert open_source((items[1],)).names == (items[1],)
 
 
 @pytest.mark.parametrize("name", ["hdf5 lz4", "zarr 3, sharded", "parquet", "wav of 24 bits", "arrow"])
