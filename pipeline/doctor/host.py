@@ -48,7 +48,7 @@ def compiler() -> Finding:
 
 def cache() -> Finding:
     """Whether compiled kernels are kept."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "baru"
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "baru"
     folder = cache_folder()
     if folder != wanted:
         return Finding(NOTE, f"compiled kernels cannot be kept in {wanted}: each command compiles again",

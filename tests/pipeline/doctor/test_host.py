@@ -148,6 +148,15 @@ def test_address_space_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.limits().state == PROBLEM and "CUDA reserves" in host.limits().text
 
 
+def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user whom nobody knows, as in containers."""
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    monkeypatch.setattr(host, "cache_folder", lambda: Path("/tmp/new"))
+    assert host.cache().state == NOTE and "XDG_CACHE_HOME" in host.cache().remedy
+
+
 def test_cgroup_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The least of the group and those above it."""
     assert host.cgroup().text == "no limit of memory, no limit of CPU time"
