@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from pipeline.errors import unexpected
 
 ECG = str(Path(__file__).parents[2] / "data" / "ecg.npy")
 
@@ -34,3 +37,30 @@ def test_no_proc() -> None:
         1,
         "error: expected /proc, got none; mount it: mount -t proc proc /proc\n",
     )
+
+
+def test_working_folder_that_was_removed(tmp_path: Path) -> None:
+    """Files are found by their whole path only."""
+    result = tmp_path / "result.json"
+    program = """if True:
+        import os, sys
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
+        from pipeline.__main__ import main
+        main(sys.argv[1:])
+    """
+    done = [subprocess.run([sys.executable, "-c", program, "histogram", path, "-o", result], capture_output=True,
+                           text=True, timeout=100, cwd=tmp_path) for path in (ECG, "ecg.npy")]  # fmt: skip
+    assert (done[0].returncode, done[0].stderr) == (0, "") and done[0].stdout.startswith(f"histogram of {ECG} (uint16)")
+    assert (done[1].returncode, done[1].stderr) == (1, "error: expected a working folder, got one that was removed; go "
+                                                    "to another one (cd), or name whole paths\n")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"), [(OSError(errno.EMFILE, "Too many open files", "x.py"), "ulimit -n"),
+                          (RuntimeError("can't start new thread"), "ulimit -u")],
+)  # fmt: skip
+def test_limits_are_named(error: Exception, remedy: str) -> None:
+    line = unexpected(error)
+    assert remedy in line and "python -X dev" not in line
