@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+import pipeline
 from pipeline.errors import unexpected
+from pipeline.report.result_file import render
 
 ECG = str(Path(__file__).parents[2] / "data" / "ecg.npy")
 
@@ -64,3 +68,17 @@ def test_working_folder_that_was_removed(tmp_path: Path) -> None:
 def test_limits_are_named(error: Exception, remedy: str) -> None:
     line = unexpected(error)
     assert remedy in line and "python -X dev" not in line
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "h5", "json", "zip", "npz", "png"])
+def test_rows_of_files_with_any_name(suffix: str, tmp_path: Path) -> None:
+    """Result files hold text; of a name that is none, escapes."""
+    names = [os.fsdecode(tmp_path.name.encode() + b"\xe9.npy"), "\u00fc\n$.npy"]
+    for name in names:
+        (tmp_path / name).write_bytes(Path(ECG).read_bytes())
+    rows = pipeline.run("histogram", *(str(tmp_path / name) for name in names), by="file", bins=4, device="cpu")
+    assert rows.names == [str(tmp_path / tmp_path.name) + r"\xe9.npy", str(tmp_path / names[1])]
+    content = render(f"x.{suffix}", rows)
+    if suffix == "csv":
+        lines = [*csv.reader(StringIO(content.decode(), newline=""))]
+        assert {line[0] for line in lines[1:]} == set(rows.names)
