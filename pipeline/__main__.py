@@ -136,6 +136,8 @@ def main(arguments: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # of imports that it interrupts Python would show a traceback
     leave_working_folder_out()
+    if not os.path.exists("/proc/self"):  # psutil, files that are opened again, and the first process need it
+        sys.exit("error: expected /proc, got none; mount it: mount -t proc proc /proc")
     from pipeline.packages import REMEDY, foreign
 
     if problem := foreign():

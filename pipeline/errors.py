@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sysconfig
@@ -107,6 +108,15 @@ def _place(error: BaseException) -> str:
     return ""
 
 
+def _in_a_folder() -> bool:
+    """Whether the working folder still exists."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def unexpected(error: BaseException) -> str:
     """One line about an error that nobody foresaw."""
     if isinstance(error, MemoryError):
@@ -114,4 +124,10 @@ def unexpected(error: BaseException) -> str:
             f"expected more memory, got none ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or free some"
         )
     reason = str(error).partition("\n")[0] or "no reason"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"expected to open one more file, got {error.strerror}; raise the limit (ulimit -n)"
+    if isinstance(error, RuntimeError) and "can't start new thread" in reason:
+        return f"expected one more thread, got none ({reason}); raise the limits (ulimit -u, -v, tasks of a container)"
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _in_a_folder():
+        return "expected a working folder, got one that was removed; go to another one (cd), or name whole paths"
     return f"{type(error).__name__}: {reason}; `python -X dev -m pipeline ...` shows where"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -100,7 +101,9 @@ class RowsAsked:
             if len(sizes) < len(files):
                 raise UsageError(f"--by file: expected files of known length, got {name}; leave --by out, or write it "
                                  "to a file first, as --spool does")  # fmt: skip
-            return Rows("file", (len(files),), None, sizes=tuple(sizes), names=_unique([file for file, _ in files]))
+            return Rows(
+                "file", (len(files),), None, sizes=tuple(sizes), names=_unique([_text(file) for file, _ in files])
+            )
         return self._axis(name, shape, len(files))
 
     def _channels(self, name: str, samples: int | None, channels: int) -> Rows:
@@ -127,6 +130,11 @@ class RowsAsked:
         axis = self.axis % len(shape)
         left = shape[:axis] + shape[axis + 1 :]
         return Rows("row", left, shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def _text(name: str) -> str:
+    """A file's name as text, which result files hold: bytes that are not UTF-8 become escapes."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,7 +163,7 @@ def draw_map(
     of_rows = f", mean of {rows} rows" if rows > 1 else ""
     axes.set(xlabel="sample value", ylabel=what, ylim=(borders[-1], borders[0]), xlim=(edges[0], edges[-1]))
     if len(names) <= MOST_NAMES:
-        axes.set_yticks(range(len(names)), [os.path.basename(name)[-MOST_CHARACTERS:] for name in names])
+        axes.set_yticks(range(len(names)), literal([os.path.basename(name)[-MOST_CHARACTERS:] for name in names]))
     else:
         axes.yaxis.set_major_formatter(lambda value, _: plain(value))
     axes.xaxis.set_major_formatter(lambda value, _: plain(value))
@@ -235,6 +235,11 @@ def _mean_of(together: int) -> str:
 
 def _bins(edges: NDArray[Any]) -> str:
     return f"{len(edges) - 1:,} in [{edges[0]:g}, {edges[-1]:g}]"
+
+
+def literal(names: Iterable[str]) -> list[str]:
+    """Names of files for matplotlib, to which text between dollars is a formula; it takes UTF-8 only."""
+    return [os.fsencode(name).decode(errors="backslashreplace").replace("$", r"\$") for name in names]
 
 
 def _title(result: Any, where: str) -> str:

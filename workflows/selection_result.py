@@ -85,17 +85,32 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-class SelectedDrawn(SelectedResult):
+class _OfJob:
+    """An attribute of the job's result which the class has, too: `isinstance` of a protocol does not see others."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, selected: Any, owner: type | None = None) -> Any:
+        return self if selected is None else getattr(selected.result, self._name)
+
+
+class _Plotted(SelectedResult):
+    """What the protocol `PlottableHistogram` of UHI asks for."""
+
+    axes, kind, values, variances, counts = _OfJob(), _OfJob(), _OfJob(), _OfJob(), _OfJob()
+
+
+class SelectedDrawn(_Plotted):
     """A result that can be plotted."""
 
-    def steps(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """As of the job."""
-        steps: tuple[NDArray[Any], NDArray[Any]] = self.result.steps()
-        return steps
+    steps = _OfJob()
 
 
-class SelectedRows(SelectedResult):
+class SelectedRows(_Plotted):
     """The results of rows; `excluded` is a list, of the number of samples that were left out of each."""
+
+    heat = _OfJob()
 
     def document(self) -> dict[str, Any]:
         """As of the job, with `excluded` of every row, as the job writes numbers."""
@@ -116,10 +131,6 @@ class SelectedRows(SelectedResult):
     def lines(self) -> list[tuple[str, str]]:
         """As of the job, and how many samples of all rows were left out by what."""
         return [*self.result.lines(), ("excluded", f"{how_many(sum(self.excluded))} {_by(self.asked)}")]
-
-    def heat(self) -> Any:
-        """As of the job, if it has any; such a result can be drawn."""
-        return self.result.heat()
 
     def __len__(self) -> int:
         return len(self.result)

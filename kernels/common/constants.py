@@ -48,5 +48,5 @@ def _evaluated(number: str) -> int:
 @cache
 def _declarations(source: Path) -> list[str]:
     """Declarations of constants in a file, without comments."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", source.read_text(), flags=re.DOTALL)
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", source.read_text("utf-8"), flags=re.DOTALL)
     return re.findall(r"\bconstexpr\s[\w\s:]+(?:\[\d*\]\s*)?=[^;]*;", text)

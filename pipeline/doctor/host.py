@@ -48,7 +48,7 @@ def compiler() -> Finding:
 
 def cache() -> Finding:
     """Whether compiled kernels are kept."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "baru"
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "baru"
     folder = cache_folder()
     if folder != wanted:
         return Finding(NOTE, f"compiled kernels cannot be kept in {wanted}: each command compiles again",
@@ -143,7 +143,7 @@ def cgroup() -> Finding:
 def _groups(controller: str) -> list[Path]:
     """Folders of this process's group of a controller and of those above it, which limit it, too."""
     try:
-        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+        lines = os.fsdecode((ROOT / "proc/self/cgroup").read_bytes()).splitlines()
     except OSError:
         return []
     folders: list[Path] = []

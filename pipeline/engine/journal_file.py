@@ -70,7 +70,9 @@ class JournalFile:
             file = os.open(key + SUFFIX, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
             close(file)
         # By path: nobody else can change any folder on the way, or `open_state` would have refused them.
-        self._database = sqlite3.connect(state_path(JOURNALS) / (key + SUFFIX), BUSY_SECONDS, isolation_level=None)
+        self._database = sqlite3.connect(
+            state_path(JOURNALS) / (key + SUFFIX), timeout=BUSY_SECONDS, isolation_level=None
+        )
 
     def write(self, rows: Iterable[Row], log: Iterable[Logged]) -> None:
         """Commit rows, in place of those of the same kind and number, and lines of the log."""
@@ -120,7 +122,7 @@ def read(key: str) -> list[Row] | None:
     except OSError as error:
         raise DamagedError(error.strerror or str(error)) from None
     try:
-        with closing(sqlite3.connect(state_path(JOURNALS) / (key + SUFFIX), BUSY_SECONDS)) as database:
+        with closing(sqlite3.connect(state_path(JOURNALS) / (key + SUFFIX), timeout=BUSY_SECONDS)) as database:
             return list(_rows(database)) or None
     except (sqlite3.Error, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         reason = str(error).partition(" with text ")[0]  # SQLite quotes text that is not UTF-8, however long

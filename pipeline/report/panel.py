@@ -6,6 +6,7 @@ import dataclasses
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -176,7 +177,10 @@ def _input_name(names: Sequence[str], paths: Sequence[str], what: str) -> str:
     """Paths as a person would type them; the JSON object has the whole path."""
     if len(names) > 1:
         return f"{len(names)} {'files' if len(paths) == len(names) else 'sources'} ({what})"
-    near = os.path.relpath(names[0]) if paths else names[0]
+    near = names[0]
+    if paths:
+        with suppress(FileNotFoundError):  # the working folder was removed
+            near = os.path.relpath(near)
     return f"{names[0] if near.startswith('..') else near} ({what})"
 
 

@@ -44,7 +44,7 @@ def picture(result: Result, suffix: str, how: str = "counts") -> bytes:
 def ratio(result: Any, other: Any, names: Sequence[str], suffix: str, how: str = "counts") -> bytes:
     """Two histograms and their ratio as a picture; ValueError if their bins differ."""
     figure = pictures.new_figure(pictures.SIZE[1] * 1.4)
-    result.plot(two_axes(figure), how, other, names)
+    result.plot(two_axes(figure), how, other, pictures.literal(names))
     return content(figure, suffix)
 
 

@@ -41,7 +41,7 @@ def _npz(result: Result, file: BinaryIO) -> None:
 
 def _csv(result: Result, file: BinaryIO) -> None:
     header, rows = result.table()
-    text = io.TextIOWrapper(file, encoding="ascii", newline="", write_through=True)
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     text.detach()
 

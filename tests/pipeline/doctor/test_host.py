@@ -148,6 +148,15 @@ def test_address_space_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.limits().state == PROBLEM and "CUDA reserves" in host.limits().text
 
 
+def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a user whom nobody knows, as in containers."""
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    monkeypatch.setattr(host, "cache_folder", lambda: Path("/tmp/new"))
+    assert host.cache().state == NOTE and "XDG_CACHE_HOME" in host.cache().remedy
+
+
 def test_cgroup_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The least of the group and those above it."""
     assert host.cgroup().text == "no limit of memory, no limit of CPU time"
@@ -161,6 +170,14 @@ def test_cgroup_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.cgroup().state == NOTE and "1.5 CPUs' time, for 8 threads" in host.cgroup().text
     put(root / "sys/fs/cgroup/user/job/memory.max", str(GIB // 2))
     assert host.cgroup().state == PROBLEM and host.cgroup().text.startswith("0.5 GiB of memory")
+
+
+def test_cgroup_of_any_name(root: Path) -> None:
+    """Names are bytes."""
+    put(root / "proc/self/cgroup", "")
+    (root / "proc/self/cgroup").write_bytes(b"0::/\xe9\n")
+    put(root / "sys/fs/cgroup" / os.fsdecode(b"\xe9") / "memory.max", f"{8 * GIB}\n")
+    assert host.cgroup().text == "8.0 GiB of memory, no limit of CPU time"
 
 
 def test_cgroup_1(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

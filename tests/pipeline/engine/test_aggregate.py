@@ -262,6 +262,9 @@ def nothing_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     sockets, threads = {s.fd for s in process.net_connections("all")}, set(threading.enumerate())
     yield
     assert glob.glob(f"{folder}/baru-*") == []
+    for thread in set(threading.enumerate()) - threads:
+        if thread.name == "Profile":  # of Dask, which looks every 10 ms whether its event loop is closed
+            thread.join(10)
     left = {thread.name for thread in set(threading.enumerate()) - threads}
     assert {name for name in left if not name.startswith(("Dask-Offload", "Dask-Callback"))} == set()
     assert [s for s in process.net_connections("all") if s.fd not in sockets] == []

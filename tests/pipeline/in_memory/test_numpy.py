@@ -195,7 +195,7 @@ def test_array_jobs_return_arrays(layout: str) -> None:
     turned = pipeline.run("transpose", array)
     np.testing.assert_array_equal(turned.array, array.T)
     assert turned.array.dtype == array.dtype and not np.shares_memory(turned.array, array)
-    assert str(turned.verification).startswith(f"100 % of {array.size:,} elements checked")
+    assert str(turned.verification).startswith(f"100 % of {array.size:,} element{'s' * (array.size != 1)} checked")
     added = pipeline.run("map", array, array, operation="add", chunk_bytes=999).array
     np.testing.assert_array_equal(added, array + array)
     if array.ndim:

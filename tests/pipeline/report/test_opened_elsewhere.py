@@ -118,6 +118,7 @@ def test_mplhep_draws_what_run_returns(samples: np.ndarray[Any, Any]) -> None:
             (drawn,) = mplhep.histplot(result, ax=axes)
             np.testing.assert_array_equal(drawn.stairs.get_data().values, result.counts)
             np.testing.assert_array_equal(drawn.stairs.get_data().edges, result.edges)
-        rows = pipeline.run("histogram", "x.npy", bins=8, range=(-20, 20), channels=4)
-        drawn = mplhep.hist2dplot(rows, ax=Figure().add_subplot(), cbar=False)
-        np.testing.assert_array_equal(np.asarray(drawn.pcolormesh.get_array()).T.reshape(4, 8), rows.counts)
+        for where in (None, "x < 5"):
+            rows = pipeline.run("histogram", "x.npy", bins=8, range=(-20, 20), channels=4, where=where)
+            drawn = mplhep.hist2dplot(rows, ax=Figure().add_subplot(), cbar=False)
+            np.testing.assert_array_equal(np.asarray(drawn.pcolormesh.get_array()).T.reshape(4, 8), rows.counts)

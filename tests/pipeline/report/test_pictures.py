@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pipeline.report.pictures import COLUMNS, busy_rows, content, picture, timeline
+from pipeline.report.pictures import ratio as ratio_of
 from pipeline.timeline import Span, Traced
 from workflows import pictures
 from workflows.histogram_result import HistogramResult
@@ -194,3 +195,20 @@ if __name__ == "__main__":
     REFERENCES.mkdir(exist_ok=True)
     for each, draw in PICTURES.items():
         (REFERENCES / f"{each}.png").write_bytes(draw(0))
+
+
+NAMES = (r"$\frac{$.npy", "\udce9.npy")  # a formula that has no end; a byte that is not UTF-8
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: ratio_of(result(), result(seed=2), NAMES, ".svg"),
+        lambda: picture(
+            HistogramRows(Rows("file", (2,), None, sizes=(9, 9), names=NAMES), (result(), result())), ".svg"
+        ),
+    ],
+)
+def test_names_of_files_are_no_formulas(draw: Callable[[], bytes]) -> None:
+    pytest.importorskip("matplotlib")
+    assert draw()

@@ -30,7 +30,9 @@ def nothing_stays_open(tmp_path: Path) -> Iterator[None]:
 def test_files_are_opened_once_as_far_as_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     real = os.open
-    monkeypatch.setattr(os, "open", lambda path, *more: (names.append(Path(path).name), real(path, *more))[1])
+    monkeypatch.setattr(
+        os, "open", lambda path, *more, **named: (names.append(Path(path).name), real(path, *more, **named))[1]
+    )
     pieces = [chunk_of(tmp_path / str(number)).pieces[0] for number in range(planned_file.KEPT_OPEN + 2)]
     with planned_file.kept_open() as opened:
         for _ in range(3):

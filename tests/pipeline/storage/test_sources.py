@@ -127,8 +127,9 @@ def test_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> 
     def denied(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "open", denied)
-    assert f"{path}: expected a readable file, got 'Permission denied'" in refused(PipelineError, path)
+    with monkeypatch.context() as patch:  # what removes `tmp_path` opens it
+        patch.setattr(os, "open", denied)
+        assert f"{path}: expected a readable file, got 'Permission denied'" in refused(PipelineError, path)
 
 
 def test_pattern_without_match(tmp_path: Path) -> None:

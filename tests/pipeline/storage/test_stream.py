@@ -14,6 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -229,6 +230,7 @@ def test_memory_is_bounded(piped: Pipe, workers: Workers, monkeypatch: pytest.Mo
         return real(*arguments)
 
     monkeypatch.setattr(stream, "keep", counting)
+    monkeypatch.setattr(memory, "_kept", WeakValueDictionary())  # what earlier tests kept may not be collected yet
     monkeypatch.setattr(stream, "BLOCK_BYTES", 2**15)
     data = np.arange(2**20, dtype=np.int32)
     piped(data.tobytes())

@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -94,6 +95,7 @@ def test_memory_for_a_pipe_is_bounded(tmp_path: Path, workers: Workers, monkeypa
         return real(*arguments)
 
     monkeypatch.setattr(formats, "keep", counting)
+    monkeypatch.setattr(memory, "_kept", WeakValueDictionary())  # what earlier tests kept may not be collected yet
     data = np.arange(2**21, dtype=np.int32)
     Writer(tmp_path / "pipe", data.tobytes())
     result = pipeline.run("reduce", tmp_path / "pipe", op="sum", chunk_bytes=2**16, verify="full")
