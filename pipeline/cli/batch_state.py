@@ -34,7 +34,7 @@ class BatchState:
     """
 
     def __init__(self, path: str) -> None:
-        self._name = f"{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]}.json"
+        self._name = f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]}.json"
         self._done: dict[str, Any] = {}
         self._told, self._written, self._next = False, True, 0.0
 

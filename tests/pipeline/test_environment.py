@@ -82,3 +82,12 @@ def test_rows_of_files_with_any_name(suffix: str, tmp_path: Path) -> None:
     if suffix == "csv":
         lines = [*csv.reader(StringIO(content.decode(), newline=""))]
         assert {line[0] for line in lines[1:]} == set(rows.names)
+
+
+def test_list_of_jobs_with_any_name(tmp_path: Path) -> None:
+    """Names of files are bytes."""
+    path = tmp_path / os.fsdecode(b"j\xe9.toml")
+    path.write_text(f'[[jobs]]\njob = "reduce"\nfiles = ["{ECG}"]\n')
+    done = subprocess.run([sys.executable, "-m", "pipeline", "run", path], capture_output=True, timeout=100,
+                          env={**os.environ, "XDG_STATE_HOME": str(tmp_path)})  # fmt: skip
+    assert done.returncode == 0 and b"1 of 1 job" in done.stdout, done.stderr
