@@ -8,6 +8,7 @@ key, which no number has.
 from __future__ import annotations
 
 import math
+import struct
 from fractions import Fraction
 from typing import Any
 
@@ -76,9 +77,15 @@ def to_samples(keys: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def to_sample(key: int, dtype: np.dtype[Any]) -> int | float:
-    """As `to_samples`, of one key."""
-    sample: int | float = to_samples(np.array([key], np.uint64), dtype)[0].item()
-    return sample
+    """As `to_samples`, of one key, in a tenth of the time: many short rows have few keys each."""
+    half = 1 << (bits_of(dtype) - 1)
+    if dtype.kind != "f":
+        return key if dtype.kind == "u" else key - half
+    if key == nan_key(dtype):
+        return math.nan
+    infinite = int.from_bytes(struct.pack(f"<{dtype.char}", math.inf), "little")
+    size: float = struct.unpack(f"<{dtype.char}", min(abs(key - half), infinite).to_bytes(dtype.itemsize, "little"))[0]
+    return -size if key < half else size
 
 
 def to_number(key: int, dtype: np.dtype[Any]) -> Fraction | float:

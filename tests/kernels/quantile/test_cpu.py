@@ -29,6 +29,27 @@ def test_keys_are_places_in_the_order_of_samples(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", cpu.TYPES)
+def test_samples_of_single_keys(dtype: str) -> None:
+    """Also of keys of no sample, as the ends of slots are."""
+    native, top = np.dtype(dtype), 256 ** np.dtype(dtype).itemsize
+    drawn = np.random.default_rng(0).integers(0, top, 2000, dtype=np.uint64).tolist()
+    keys = [
+        0,
+        1,
+        top // 2 - 1,
+        top // 2,
+        top // 2 + 1,
+        top - 2,
+        top - 1,
+        *map(int, to_keys(samples_of(dtype, 301))),
+        *drawn,
+    ]
+    for key, sample in zip(keys, to_samples(np.array(keys, np.uint64), native).tolist(), strict=True):
+        one = to_sample(key, native)
+        assert type(one) is type(sample) and (repr(one) == repr(sample))
+
+
+@pytest.mark.parametrize("dtype", cpu.TYPES)
 def test_the_key_of_a_number_is_that_of_the_sample_above(dtype: str) -> None:
     native = np.dtype(dtype)
     for sample in samples_of(dtype, 60).tolist():
