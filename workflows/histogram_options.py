@@ -94,7 +94,7 @@ class HistogramOptions:
             try:
                 if np.iscomplexobj(self.edges) or np.ma.isMaskedArray(self.edges):
                     raise TypeError  # half of it would be dropped
-                edges = _unchanging(np.asarray(self.edges, np.float64))
+                edges = _unchanging(np.array(self.edges, np.float64))
             except (TypeError, ValueError, OverflowError):
                 raise ValueError(f"--edges: expected an array of ascending numbers, got {self.edges!r}"[:200]) from None
             edges = edges[0] if edges.ndim == 2 and len(edges) == 1 else edges
@@ -203,8 +203,7 @@ class HistogramOptions:
 
 
 def _unchanging(edges: Edges) -> Edges:
-    """Edges that nobody can write to: they are the results' own and the caller's, and the next run may use them."""
-    edges = edges.copy() if edges.flags.writeable else edges
+    """New edges, which nobody can write to from now on: results have them, and the next run may use them."""
     edges.flags.writeable = False
     return edges
 

@@ -252,7 +252,9 @@ def _close(cluster: Any, patience: float) -> str | None:
                 break
     finally:
         _kill(cluster)
-        core._expects_comm.cache_clear()  # methods: it would hold schedulers and workers, 0.3 MB each, for ever
+        with suppress(AttributeError):  # other versions of Dask have no such cache
+            # Of methods: it would hold schedulers and workers for ever, 0.3 MB each.
+            core._expects_comm.cache_clear()
     if errors:
         cluster.status = Status.closed
         abandon()
