@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from numpy.typing import NDArray
 
+from pipeline.engine.aggregate_beside import checks_of
 from pipeline.engine.aggregate_check import check_arrival, check_total
 from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
@@ -219,7 +220,9 @@ def _one_pass(
     chunks = done.left(planned)
     samples, checked, totals = done.samples, done.checked, done.totals.plus([])
     number = len(planned) - len(chunks) if isinstance(planned, tuple) and isinstance(chunks, tuple) else 0
-    before, replays = samples, Replays(loop)
+    before, replays, mode = samples, Replays(loop), _mode(loop, pass_)
+    if pass_.device == "cpu" and (mode == "off" or not checks_of(pass_, source.dtype, 0)):
+        pass_ = replace(pass_, verify="off")  # but by tasks of their own
 
     def agreed(part: Part) -> None:
         done.check(part.chunk.index, part.chunk.samples, part.always)
@@ -230,12 +233,11 @@ def _one_pass(
         return compute_chunks, pass_, items
 
     def beside(chunk: Chunk) -> bool:
-        """Whether a GPU's worker may check it beside its read, which it says; others have tasks that keep its pace."""
-        return pass_.device == "gpu" and source.nbytes is not None and chunk.plain
+        """Whether its worker may check it beside its read, which it says; others have tasks that keep its pace."""
+        return pass_.verify != "off" and (chunk.plain if pass_.device == "gpu" else chunk.runs)
 
     # Automatic checks that share cores with computing are done after it, if all that waits for them has room. In a run
     # with a journal those that have to be done are not left to the end: what is not checked is not kept.
-    mode = _mode(loop, pass_)
     later = mode == "auto" and isinstance(chunks, tuple) and (
         len(chunks) * partial_bytes(pass_, source) <= WAITING_BYTES
     )  # fmt: skip

@@ -1,16 +1,17 @@
-"""Checks the samples of a chunk beside their read for a GPU: a core reads them twice, the second time from its cache.
+"""Checks the samples of a chunk beside their read: a core reads them twice, the second time from its cache.
 
-This module works out from the chunk alone which samples to check, and reads them from a descriptor of its own. So if
-the read for the GPU brings other samples, or none, the check still sees the right ones.
+For a GPU, the threads that read for it also check; on a CPU, the thread that computes, block by block. This module works
+out from the chunk alone which samples to check, and reads them from a descriptor of its own. So if the read for the
+computation brings other samples, or none, the check still sees the right ones.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import accumulate
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import Any, cast
 
 import numpy as np
@@ -19,13 +20,15 @@ from numpy.typing import NDArray
 from kernels.common.compiled_check import CompiledCheck
 from pipeline.engine.aggregate_plan import Pass
 from pipeline.engine.aggregate_reference import Reference, combined, compare_with_references
-from pipeline.engine.pace import Check, Pace
+from pipeline.engine.pace import Check, EvenPace, Pace, not_counted
 from pipeline.errors import PipelineError
 from pipeline.gpu.blocks import checks_beside
 from pipeline.gpu.pinned import Checks
 from pipeline.gpu.transfer import threads
 from pipeline.storage.chunks import Chunk, Region
+from pipeline.storage.feed import Give, feeder
 from pipeline.storage.pieces import Piece
+from pipeline.storage.planned_file import open_planned
 from pipeline.timeline import Timeline
 
 # Bytes of a chunk for each set of checks, at least: making one, and adding up what it has seen, takes calls of Python.
@@ -33,20 +36,20 @@ from pipeline.timeline import Timeline
 SET_BYTES = 2**22
 
 
-class Beside:
+class _Chosen:
     """Checks parts of a chunk: those that are always checked, and others as far as the pace allows.
 
     Parameters
     ----------
     pass_
     chunk
-    sets
-        Checks of all jobs, for each thread that checks at a time.
+    checks
+        Of all jobs.
     pace
     """
 
-    def __init__(self, pass_: Pass, chunk: Chunk, sets: list[list[CompiledCheck]], pace: Pace) -> None:
-        self.checks = Checks(sets, chunk.dtype.itemsize)
+    def __init__(self, pass_: Pass, chunk: Chunk, checks: Checks | Fed, pace: Pace | EvenPace) -> None:
+        self.checks = checks
         self._pass, self._chunk, self._pace = pass_, chunk, pace
         self._timeline, self._began = Timeline(pass_.traced), perf_counter()
         self._ends = list(accumulate(part.samples for part in chunk.parts))
@@ -54,6 +57,7 @@ class Beside:
         self._pieces = cast("tuple[Piece, ...]", chunk.pieces)
         self._starts = [0, *accumulate(piece.nbytes for piece in self._pieces)]
         self._next = 0  # sample
+        self._last = self._began  # when it checked last
         self._spent: NDArray[np.int64] | None = None
 
     def piece(self, start: int) -> Piece:
@@ -68,11 +72,13 @@ class Beside:
         PipelineError
             If they do not follow the last ones: what the device got twice would be checked twice.
         """
+        return np.array([*self._runs(start, samples)], np.int64).reshape(-1, 3)
+
+    def _runs(self, start: int, samples: int) -> Iterator[tuple[int, int, int]]:
         if start != self._next:
             raise PipelineError(f"{self._chunk.where()}: expected to check from sample {self._next} on, got {start}; "
                                 "report this")  # fmt: skip
-        runs, end = [], start + samples
-        self._next = end
+        self._next = end = start + samples
         for number in range(bisect_right(self._ends, start), len(self._ends)):
             part = self._chunk.parts[number]
             if part.start >= end:
@@ -80,8 +86,7 @@ class Beside:
             if self._check_of(number, part) is Check.BESIDE:
                 first = max(start, part.start)
                 nbytes = (min(end, self._ends[number]) - first) * self._chunk.dtype.itemsize
-                runs.append((self._offset(first), nbytes, first))
-        return np.array(runs, np.int64).reshape(-1, 3)
+                yield self._offset(first), nbytes, first
 
     def _check_of(self, number: int, part: Region) -> Check:
         if (when := self._when[number]) is None:
@@ -135,31 +140,102 @@ class Beside:
         return self._spent
 
 
+class Beside(_Chosen):
+    """Checks that the threads which read for a GPU make."""
+
+    checks: Checks
+
+
+class Fed:
+    """Checks that get their samples from the thread that computes.
+
+    Parameters
+    ----------
+    checks
+        Of all jobs.
+    give
+        Their `feeder`.
+    files
+        Keeps the file of a piece open until the next one.
+    """
+
+    def __init__(self, checks: list[CompiledCheck], give: Give, files: ExitStack) -> None:
+        self.sets = [checks]
+        self._give, self._files = give, files
+        self._piece: Piece | None = None
+        self._fd = -1
+        self._nbytes = self._nanoseconds = 0
+
+    def add(self, piece: Piece, start: int, nbytes: int, index: int) -> None:
+        """Give them so many bytes from byte `start` of a piece on; the first sample has this index."""
+        began = perf_counter_ns()
+        if piece is not self._piece:
+            self._files.close()
+            self._piece, self._fd = piece, self._files.enter_context(open_planned(piece))
+        self._give(self._fd, piece, start, nbytes, index)
+        self._nbytes, self._nanoseconds = self._nbytes + nbytes, self._nanoseconds + perf_counter_ns() - began
+
+    def end(self) -> NDArray[np.int64]:
+        """As `Checks.end`."""
+        return np.array([(self._nbytes, self._nanoseconds)])
+
+
+class Behind(_Chosen):
+    """Checks that the thread which computes on a CPU makes, of each block once it has been computed."""
+
+    checks: Fed
+    _pace: EvenPace
+
+    def follow(self, samples: int) -> None:
+        """Check so many more samples of the chunk, all in one piece, as far as they are in parts to be checked."""
+        began = perf_counter()
+        for offset, nbytes, first in self._runs(self._next, samples):
+            piece = self.piece(first)
+            self.checks.add(piece, offset - piece.offset, nbytes, first)
+        ended = perf_counter()
+        self._pace.add(began - self._last, ended - began)
+        self._last = ended
+
+
 @contextmanager
-def checking_beside(pass_: Pass, chunk: Chunk) -> Iterator[Beside | None]:
-    """Checks for a chunk on a GPU; None if its samples cannot be checked beside their read, or are not to be."""
-    sets = _sets(pass_, chunk) if pass_.device == "gpu" and pass_.verify != "off" and checks_beside(chunk) else []
-    if not sets:
-        yield None
-        return
-    beside = Beside(pass_, chunk, sets, Pace.of((pass_.run, pass_.name)))
-    try:
-        yield beside
-    finally:
-        beside.end()
+def checking_beside(pass_: Pass, chunk: Chunk) -> Iterator[Beside | Behind | None]:
+    """Checks for a chunk; None if its samples cannot be checked beside their read, or are not to be."""
+    with ExitStack() as files:
+        beside = None if pass_.verify == "off" else _checking(pass_, chunk, files)
+        try:
+            yield beside
+        finally:
+            if beside:
+                beside.end()
+
+
+def _checking(pass_: Pass, chunk: Chunk, files: ExitStack) -> Beside | Behind | None:
+    key = pass_.run, pass_.name
+    if pass_.device == "gpu":
+        sets = _sets(pass_, chunk) if checks_beside(chunk) else []
+        return Beside(pass_, chunk, Checks(sets, chunk.dtype.itemsize), Pace.of(key)) if sets else None
+    checks = checks_of(pass_, chunk.dtype, chunk.start) if chunk.runs else []
+    give = feeder(checks, chunk.dtype, 0) if checks else None
+    return Behind(pass_, chunk, Fed(checks, give, files), EvenPace.of(key)) if give else None
+
+
+def checks_of(pass_: Pass, dtype: np.dtype[Any], start: int) -> list[CompiledCheck]:
+    """Checks of all jobs, of samples from this one on; none if any of them is not compiled, or not where it is."""
+    checks = []
+    for job in pass_.jobs:
+        with not_counted.counted():
+            check = job.workflow.check(job.options, dtype.newbyteorder("="))
+        if not isinstance(check, CompiledCheck) or (job.workflow.located and not check.count_from(start)):
+            return []
+        checks.append(check)
+    return checks
 
 
 def _sets(pass_: Pass, chunk: Chunk) -> list[list[CompiledCheck]]:
-    """Sets of checks, one for each thread that may check; none if any of them is not compiled, or not where it is."""
+    """Sets of checks, one for each thread that may check; none if there are none."""
 
-    def one() -> list[Any]:
-        checks = []
-        for job in pass_.jobs:
-            check = job.workflow.check(job.options, chunk.dtype.newbyteorder("="))
-            if not isinstance(check, CompiledCheck) or (job.workflow.located and not check.count_from(chunk.start)):
-                return []
-            checks.append(check)
-        return checks
+    def one() -> list[CompiledCheck]:
+        return checks_of(pass_, chunk.dtype, chunk.start)
 
     first = one()
     nbytes = max(SET_BYTES, sum(check.nbytes for check in first))

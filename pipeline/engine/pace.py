@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from enum import Enum
 from threading import Lock
 from time import perf_counter
+from typing import Any, Self
 
 from kernels.common.seconds import Seconds
 
@@ -28,10 +29,25 @@ class Check(Enum):
 
     BESIDE = "beside their read"
     LATER = "later"
+    PERHAPS = "later, if there is time"
     NOT = "not at all"
 
 
-class Pace:
+class _OfPass:
+    """What the threads of a process share in a pass."""
+
+    @classmethod
+    def of(cls, key: Hashable) -> Self:
+        """That of a pass in this process, by a key of it; the oldest ones are forgotten."""
+        with _making:
+            shared: Self = _paces.pop(key, None) or cls()
+            _paces[key] = shared  # the latest
+            if len(_paces) > KEPT:
+                _paces.popitem(last=False)
+            return shared
+
+
+class Pace(_OfPass):
     """How much of a pass is checked beside its reads: as much as takes no longer than reading it without checks.
 
     In the first half second, and as long as the run takes no more than twice as long as it would without checks.
@@ -66,17 +82,30 @@ class Pace:
                 self._per_byte = (now - self._measured[0]) / (self._nbytes - self._measured[1])
             return Check.LATER
 
-    @classmethod
-    def of(cls, key: Hashable) -> Pace:
-        """That of a pass in this process, by a key of it; the oldest ones are forgotten."""
-        with _making:
-            pace = _paces.pop(key, None) or cls()
-            _paces[key] = pace  # the latest
-            if len(_paces) > KEPT:
-                _paces.popitem(last=False)
-            return pace
+
+class EvenPace(_OfPass):
+    """How much of a pass is checked by the threads that compute it: as long as checking takes no longer than computing.
+
+    In the first half second in any case.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._computing = self._checking = 0.0  # seconds, of all threads
+
+    def check(self, nbytes: int) -> Check:
+        """When the next bytes are checked."""
+        with self._lock:
+            spent, most = self._computing + self._checking, max(2 * self._computing, LEAST_SECONDS)
+            return Check.BESIDE if spent <= most else Check.PERHAPS
+
+    def add(self, computing: float, checking: float) -> None:
+        """Seconds that a thread has spent."""
+        with self._lock:
+            self._computing += computing
+            self._checking += checking
 
 
 not_counted = Seconds(LEAST_COMPILING)  # what makes checks ready; in the first run on a machine it compiles them
 _making = Lock()
-_paces: OrderedDict[Hashable, Pace] = OrderedDict()
+_paces: OrderedDict[Hashable, Any] = OrderedDict()

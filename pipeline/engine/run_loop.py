@@ -197,6 +197,7 @@ class Run:
         them, in the first run on a machine, does not count.
         """
         began, until, monitor = perf_counter(), math.inf, self.settings.monitor
+        checked = 0.0  # seconds, of all threads, beside computing
         before = not_counted.total
         monitor.begin(work.total, self.stages.lanes)
         beside = self.workers.device == "gpu"
@@ -205,7 +206,8 @@ class Run:
             nonlocal until
             now = perf_counter()
             if not needed and until == math.inf:
-                until = began + max((1 if beside else 2) * (now - began), LEAST_SECONDS)
+                computing = now - began - checked / self.workers.threads
+                until = began + max(now - began if beside else 2 * computing, LEAST_SECONDS)
             in_time = now < until + not_counted.total - before
             return work.extra(in_time) if beside or needed < self.workers.threads else None
 
@@ -221,6 +223,7 @@ class Run:
             try:
                 for number, nbytes, result, references in work.finish(item, computed, of_checks):
                     checks = [reference.timeline for reference in references]
+                    checked += sum(timeline.seconds.get("verify", 0.0) for timeline in checks)
                     self.stages.add(number, result.worker, result.device, result.timeline, *checks)
                     monitor.finished(nbytes, result, checks)
             except PipelineError:

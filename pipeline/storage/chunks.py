@@ -82,9 +82,14 @@ class Chunk:
         return self.nbytes // self.dtype.itemsize
 
     @property
+    def runs(self) -> bool:
+        """Whether its samples are runs of files, in either byte order."""
+        return all(isinstance(piece, Piece) for piece in self.pieces)
+
+    @property
     def plain(self) -> bool:
         """Whether its samples are in files as they are in memory."""
-        return self.dtype.isnative and all(isinstance(piece, Piece) for piece in self.pieces)
+        return self.dtype.isnative and self.runs
 
     def part(self, region: Region) -> Chunk:
         """The chunk that consists of a region of this one."""

@@ -39,13 +39,14 @@ void swap_samples(char* block, size_t nbytes, size_t itemsize) {
 
 }  // namespace
 
-// Adds the samples of `nbytes` bytes of a file from `offset` on to every check; the first one has the index `first`.
+// Adds the samples of `nbytes` bytes of a file from `offset` on to every check; the first one has the index `first`. The
+// system is told to read so many bytes ahead, unless that is 0.
 // Returns the bytes of the samples that were read: fewer if reading fails or the file ends.
 extern "C" size_t feed(int fd, int64_t offset, size_t nbytes, int64_t first, size_t itemsize, int swapped, char* block,
                        size_t block_bytes, size_t ahead, const Check* checks, size_t number) {
     size_t done = 0;
     while (done < nbytes) {
-        if (done % ahead < block_bytes) posix_fadvise(fd, offset + done, 2 * ahead, POSIX_FADV_WILLNEED);
+        if (ahead && done % ahead < block_bytes) posix_fadvise(fd, offset + done, 2 * ahead, POSIX_FADV_WILLNEED);
         const size_t length = nbytes - done < block_bytes ? nbytes - done : block_bytes;
         size_t filled = 0;
         while (filled < length) {

@@ -6,7 +6,7 @@ With a call from Python per block, 16 threads on 16 cores checked 11 GB/s of int
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from workflows.aggregation import Check
 SOURCE = Path(__file__).with_suffix(".cpp")
 BLOCK_BYTES = 2**19  # still in the second-level cache when it is checked
 
+# (descriptor, piece, first byte of it, number of bytes, index of the first sample)
+Give = Callable[[int, Piece, int, int, int], None]
+
 
 def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
     """Give every sample to every check.
@@ -40,29 +43,45 @@ def feed(chunk: Chunk, checks: Sequence[Check], copied: Region) -> NDArray[Any]:
     PipelineError
         If a file cannot be read, is no longer the one that was planned, or cannot be decoded.
     """
-    compiled = [check for check in checks if isinstance(check, CompiledCheck)]
-    library = _library() if len(compiled) == len(checks) else None
-    if library is None or not all(isinstance(piece, Piece) for piece in chunk.pieces):
+    give = feeder(checks, chunk.dtype, AHEAD_BYTES) if chunk.runs else None
+    if give is None:
         return _feed(chunk, checks, copied)
-    calls = calls_of(compiled)
-    itemsize, index = chunk.dtype.itemsize, 0
-    block = aligned_empty(BLOCK_BYTES // itemsize * itemsize)
-    settings = itemsize, not chunk.dtype.isnative, block.ctypes.data, len(block), AHEAD_BYTES, calls, len(calls)
+    index = 0
     for piece in chunk.pieces:
         assert isinstance(piece, Piece)
         with open_planned(piece) as fd:
-            done = 0
-            while done < piece.nbytes:
-                got = library.feed(fd, piece.offset + done, piece.nbytes - done, index, *settings)
-                done, index = done + got, index + got // itemsize
-                if not got:  # this read succeeds, or tells why not
-                    part = block[: piece.nbytes - done]
-                    fill(fd, part.data, piece, done)
-                    for check in compiled:
-                        check.add(part.view(chunk.dtype), index)
-                    done, index = done + len(part), index + len(part) // itemsize
+            give(fd, piece, 0, piece.nbytes, index)
+        index += piece.nbytes // chunk.dtype.itemsize
     blocks = read_blocks(chunk.part(copied), Timeline())
     return np.concatenate([np.empty(0, chunk.dtype), *(samples.copy() for samples in blocks)], dtype=chunk.dtype)
+
+
+def feeder(checks: Sequence[Check], dtype: np.dtype[Any], ahead: int) -> Give | None:
+    """A function that gives samples of a dtype, in any byte order, to compiled checks; None if not all are compiled.
+
+    It reads them from a descriptor; so many bytes ahead are requested, unless `ahead` is 0.
+    """
+    compiled = [check for check in checks if isinstance(check, CompiledCheck)]
+    library = _library() if len(compiled) == len(checks) else None
+    if library is None:
+        return None
+    calls, itemsize = calls_of(compiled), dtype.itemsize
+    block = aligned_empty(BLOCK_BYTES // itemsize * itemsize)
+    settings = itemsize, not dtype.isnative, block.ctypes.data, len(block), ahead, calls, len(calls)
+
+    def give(fd: int, piece: Piece, start: int, nbytes: int, index: int) -> None:
+        end = start + nbytes
+        while start < end:
+            got = library.feed(fd, piece.offset + start, end - start, index, *settings)
+            start, index = start + got, index + got // itemsize
+            if not got:  # this read succeeds, or tells why not
+                part = block[: end - start]
+                fill(fd, part.data, piece, start)
+                for check in compiled:
+                    check.add(part.view(dtype), index)
+                start, index = start + len(part), index + len(part) // itemsize
+
+    return give
 
 
 def _library() -> ctypes.CDLL | None:
