@@ -1,8 +1,8 @@
 """Checks the samples of a chunk beside their read: a core reads them twice, the second time from its cache.
 
-For a GPU, the threads that read for it also check; on a CPU, the thread that computes, block by block. This module works
-out from the chunk alone which samples to check, and reads them from a descriptor of its own. So if the read for the
-computation brings other samples, or none, the check still sees the right ones.
+For a GPU, the threads that read for it also check; on a CPU, the thread that computes, block by block. This module
+works out from the chunk alone which samples to check, and reads them from a descriptor of its own. So if the read for
+the computation brings other samples, or none, the check still sees the right ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import accumulate
-from time import perf_counter, perf_counter_ns
+from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
@@ -122,7 +122,7 @@ class _Chosen:
             raise PipelineError(f"{self._chunk.where()}: expected to check {expected} samples beside their read, got "
                                 f"{got}; run again when nothing writes to it")  # fmt: skip
         for nbytes, nanoseconds in spent.tolist():
-            if nbytes:
+            if nanoseconds:
                 self._timeline.add("verify", self._began, nanoseconds / 1e9, nbytes)
         used = [set_ for set_, (nbytes, _) in zip(self.checks.sets, spent.tolist(), strict=True) if nbytes]
         if not used:
@@ -164,20 +164,19 @@ class Fed:
         self._give, self._files = give, files
         self._piece: Piece | None = None
         self._fd = -1
-        self._nbytes = self._nanoseconds = 0
+        self._nbytes = 0
 
     def add(self, piece: Piece, start: int, nbytes: int, index: int) -> None:
         """Give them so many bytes from byte `start` of a piece on; the first sample has this index."""
-        began = perf_counter_ns()
         if piece is not self._piece:
             self._files.close()
             self._piece, self._fd = piece, self._files.enter_context(open_planned(piece))
         self._give(self._fd, piece, start, nbytes, index)
-        self._nbytes, self._nanoseconds = self._nbytes + nbytes, self._nanoseconds + perf_counter_ns() - began
+        self._nbytes += nbytes
 
     def end(self) -> NDArray[np.int64]:
-        """As `Checks.end`."""
-        return np.array([(self._nbytes, self._nanoseconds)])
+        """As `Checks.end`, without the time."""
+        return np.array([(self._nbytes, 0)])
 
 
 class Behind(_Chosen):
@@ -188,11 +187,14 @@ class Behind(_Chosen):
 
     def follow(self, samples: int) -> None:
         """Check so many more samples of the chunk, all in one piece, as far as they are in parts to be checked."""
-        began = perf_counter()
+        began, fed = perf_counter(), 0
         for offset, nbytes, first in self._runs(self._next, samples):
             piece = self.piece(first)
             self.checks.add(piece, offset - piece.offset, nbytes, first)
+            fed += nbytes
         ended = perf_counter()
+        if fed:
+            self._timeline.add("verify", began, ended - began, fed)
         self._pace.add(began - self._last, ended - began)
         self._last = ended
 

@@ -88,7 +88,8 @@ class Parts:
         if some:
             partials = combined(self._pass.jobs, [of_part for _, of_part in some])
             where = result.worker, result.device
-            if mismatch := check_part(self._pass, chunk, partials, *where, result.reference):
+            compared = chunk.part(some[0][0]) if len(some) == 1 else chunk
+            if mismatch := check_part(self._pass, compared, partials, *where, result.reference):
                 raise mismatch.error
         for region, of_part in some:
             self.checked += region.samples

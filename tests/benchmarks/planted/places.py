@@ -18,6 +18,7 @@ import pipeline.engine.aggregate
 import pipeline.engine.array_regions
 from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.cpu_narrow import NarrowCpuProduct
+from pipeline.engine.aggregate_beside import Behind
 from pipeline.engine.aggregate_task import compute_chunks as real_compute_chunks
 from pipeline.engine.array_task import compute_regions as real_compute_regions
 from tests.benchmarks.planted.faults import BASIC, COUNTS, STORED, content
@@ -117,12 +118,24 @@ def compute_regions(plan: Any, regions: Any, device: str) -> Any:
     return result
 
 
+def checking(real: Any) -> Any:
+    """What a thread that computes does to check the same."""
+
+    def check(*arguments: Any) -> Any:
+        with INJECTOR.computing(None):
+            return real(*arguments)
+
+    return check
+
+
 def install() -> Patches:
     """Have all jobs of this process come through these places."""
     patches = Patches()
     files(patches)
     kernels_on_cpu(patches)
     patches.set(pipeline.engine.aggregate, "compute_chunks", compute_chunks)
+    for name in ("follow", "finish"):
+        patches.wrap(Behind, name, checking)
     patches.set(pipeline.engine.array_regions, "compute_regions", compute_regions)
     samples(patches)
     patches.set(MATMUL, "check", check_matmul)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sqlite3
@@ -17,6 +18,7 @@ from pipeline.engine import journal_file, journal_request, runs
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal_file import JournalFile
 from pipeline.errors import PipelineError, UsageError, VerificationError
+from tests.cases.aggregation_checks import unchecked
 from tests.pipeline.engine.journaled import CHUNKS, DIGESTED, PLAIN, PROVEN, SAMPLES, SEVERAL, SURVEYED, Runner
 from workflows.histogram import HISTOGRAM, HistogramOptions
 
@@ -59,9 +61,10 @@ def test_result_is_that_of_an_undisturbed_run(
 def test_what_waits_for_its_check_is_not_committed(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a journal in time, checks follow computing: only what they cover is kept, however the run ends."""
     monkeypatch.setattr(module.Journal, "wanted", lambda *_: False)
-    assert runner.aggregate(PLAIN, path, CHUNKS) is None
+    later = [Job(dataclasses.replace(job.workflow, check=unchecked), job.options) for job in PLAIN]
+    assert runner.aggregate(later, path, CHUNKS) is None
     assert committed(runner) < CHUNKS
-    continued = runner.aggregate(PLAIN, path, resume=True)
+    continued = runner.aggregate(later, path, resume=True)
     assert continued is not None
     np.testing.assert_array_equal(continued.result.counts, np.histogram(SAMPLES, 1024, (0, 1024))[0])
 
