@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import dask
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
+import pipeline.engine.run_loop
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.run_loop import Run, Work
+from pipeline.engine.run_loop import Extra, Run, Work
 from pipeline.settings import Settings
 from pipeline.timeline import Timeline
 
@@ -113,3 +116,31 @@ def test_what_a_program_has_frozen_stays_frozen(own: bool, monkeypatch: pytest.M
         assert calls == ["freeze"] * own
         raise RuntimeError("planted")
     assert calls == ["freeze", "unfreeze"] * own
+
+
+def test_checks_beside_computing_are_no_computing(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of six seconds two threads have checked for four each: computing took two, and checks end after four."""
+    clock, begun = [0.0], list[bool]()
+
+    def results(*arguments: Any) -> Iterator[Any]:
+        extra = arguments[4]
+        clock[0] = 6.0
+        yield (0,), Result("here", False, 0)
+        begun.append(extra(0) is not None)
+        clock[0] = 3.9
+        begun.append(extra(0) is not None)
+
+    def finish(items: Sequence[int], computed: Result, checks: Sequence[Any]) -> Any:
+        timeline = Timeline()
+        timeline.add("verify", 0.0, 8.0)
+        yield 0, 0, computed, [SimpleNamespace(timeline=timeline)]
+
+    monkeypatch.setattr(pipeline.engine.run_loop, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(pipeline.engine.run_loop, "results", results)
+    run = Run(Settings(), 1)
+    run.workers = replace(workers, threads=2)
+    check = Extra((), "a check", lambda result: iter(()))
+    run.complete(
+        Work((), 0, str, lambda items: (), lambda *_: (), finish, extra=lambda in_time: check if in_time else None)
+    )
+    assert begun == [False, True]
