@@ -25,12 +25,14 @@ import pipeline.storage.blocks
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.engine.aggregate import run, run_all
+from pipeline.engine.aggregate_beside import Fed
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.run_loop import Run
 from pipeline.errors import VerificationError
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, block_bytes_within, spare_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk
+from pipeline.storage.pieces import Piece
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import unchecked
 from workflows.histogram import HISTOGRAM, HistogramOptions
@@ -71,6 +73,12 @@ def test_several_jobs_are_read_once_and_say_what_they_say_alone(
             return plain(chunk, *more)
 
         monkeypatch.setattr(module, name, counting)
+
+    def adding(self: Fed, piece: Piece, start: int, nbytes: int, index: int, plain: Any = Fed.add) -> None:
+        read.append(nbytes)
+        plain(self, piece, start, nbytes, index)
+
+    monkeypatch.setattr(Fed, "add", adding)
     together = run_all(jobs, source, how)
     verified = {"full": samples.nbytes, "sample": 4 * together[0].verdict.checked, "off": 0}[verify]
     assert sum(read) == 2 * (samples.nbytes + verified)  # one survey, one pass
