@@ -24,7 +24,7 @@ using std::size_t;
 typedef uint32_t u32;
 typedef uint64_t u64;
 
-constexpr size_t BLOCK = 1024;  // samples whose places are found before they are counted; 4 or 8 KiB
+constexpr size_t BLOCK = 512;  // samples whose places are found before they are counted; 2 or 4 KiB
 constexpr size_t TURNS = 4;
 
 // --- where a sample lies ----------------------------------------------------------------------------------------------
@@ -158,8 +158,9 @@ void bracketed(const void* data, size_t n, const Bracket& bracket, const Countin
 
 // --- any bins ---------------------------------------------------------------------------------------------------------
 
-template <class T>
-void find_places(const T* samples, const Leaves& leaves, typename Kind<T>::Word* __restrict places) {
+// `put(i, place)` for each sample of a block.
+template <class T, class Put>
+void find_places(const T* samples, const Leaves& leaves, Put put) {
     typedef typename Kind<T>::Word Word;
     const Word origin = static_cast<Word>(leaves.origin), last = static_cast<Word>(leaves.last);
     const Word beyond = static_cast<Word>(leaves.nan);
@@ -167,22 +168,23 @@ void find_places(const T* samples, const Leaves& leaves, typename Kind<T>::Word*
         Word bits;
         std::memcpy(&bits, samples + i, sizeof bits);
         const Word rank = Kind<T>::rank(bits), place = rank > origin ? rank - origin : 0;
-        places[i] = Kind<T>::nan(bits) ? beyond : place < last ? place : last;
+        put(i, Kind<T>::nan(bits) ? beyond : place < last ? place : last);
     }
 }
 
 // Loops as short as these are vectorized, with gathers.
-template <class Word>
-void find_leaves(const Word* places, const Leaves& leaves, u32* __restrict leaf) {
+template <class T>
+void find_leaves(const T* samples, const Leaves& leaves, u32* __restrict leaf) {
+    typedef typename Kind<T>::Word Word;
     const u32 *const first = leaves.first, *const leaf_shift = leaves.leaf_shift;
     const int shift = static_cast<int>(leaves.shift);
-    if (first) {
-        u32 cell[BLOCK];
-        for (size_t i = 0; i < BLOCK; ++i) cell[i] = static_cast<u32>(places[i] >> shift);
-        for (size_t i = 0; i < BLOCK; ++i) leaf[i] = first[cell[i]] + static_cast<u32>(places[i] >> leaf_shift[cell[i]]);
-    } else {
-        for (size_t i = 0; i < BLOCK; ++i) leaf[i] = static_cast<u32>(places[i] >> shift);
-    }
+    const auto shifted = [=](size_t i, Word place) { leaf[i] = static_cast<u32>(place >> shift); };
+    if (!first) return find_places(samples, leaves, shifted);
+    Word places[BLOCK];
+    u32 cell[BLOCK];
+    find_places(samples, leaves, [&](size_t i, Word place) { places[i] = place; });
+    for (size_t i = 0; i < BLOCK; ++i) cell[i] = static_cast<u32>(places[i] >> shift);
+    for (size_t i = 0; i < BLOCK; ++i) leaf[i] = first[cell[i]] + static_cast<u32>(places[i] >> leaf_shift[cell[i]]);
 }
 
 // What is counted: leaves that are each in one slot; slots, of leaves in two at most; slots, of leaves in any number.
@@ -218,10 +220,8 @@ void find_slots(What what, const T* samples, const Leaves& leaves, u32* __restri
 
 template <class T>
 void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, const Counting& to) {
-    typename Kind<T>::Word places[BLOCK];
     count<T>(data, n, to, [&](const T* samples, u32* counter) {
-        find_places(samples, leaves, places);
-        find_leaves(places, leaves, counter);
+        find_leaves(samples, leaves, counter);
         find_slots(what, samples, leaves, counter);
     });
 }
