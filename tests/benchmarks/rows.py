@@ -281,7 +281,7 @@ ROWS: tuple[Row, ...] = (
         bound="0.4 s of CPU time are start-up, more than boost-histogram has. Half of the rest is copies out of the "
               "page cache: every sample is read again for its check. Since this record a block is checked as soon as "
               "it has been counted, so that the second copy comes from the last-level cache, and samples are placed "
-              "while others are counted: 1.10 s instead of 1.24, 1.07 times as fast as boost-histogram (medians of seven)."),
+              "while others are counted: 1.10 s instead of 1.24, 1.07 times as fast as boost-histogram (medians)."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
         bound="0.4 s of CPU time are start-up. Half of the rest is copies out of the page cache: every sample is read "
