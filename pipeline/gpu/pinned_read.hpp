@@ -52,7 +52,7 @@ struct Reader {
 
     int take_event(void** event) {
         std::lock_guard<std::mutex> lock(mutex);
-        if (events.empty()) return driver.create_event(event, BLOCKING_WITHOUT_TIME);
+        if (events.empty()) return driver.create_event(event, WITHOUT_TIME);
         *event = events.back();
         events.pop_back();
         return 0;
@@ -140,7 +140,7 @@ inline std::int64_t gather_and_check(const ReadPart& part, char* memory) {
 // One part: into the buffer, once the device has fetched its previous content, and on to the device.
 inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
     const Driver& driver = reader.driver;
-    int failed = driver.synchronize(buffer.copied), refused = 0;
+    int failed = driver.wait_for(buffer.copied), refused = 0;
     // The part has its own event: the buffer's event is soon recorded again for another part, and waiting for it would
     // wait for that part, too.
     void* copied = nullptr;
