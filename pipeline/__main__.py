@@ -49,7 +49,7 @@ def leave_working_folder_out() -> None:
 
 
 def expect_processes(words: list[str]) -> None:
-    """Start what the job on the command line will probably need: the fork server, a context, what checks products.
+    """Start what the job on the command line will probably need: workers or a server, a context, what checks products.
 
     Their imports take as long as this process takes until it needs them. This is a guess, from the sizes of the files
     alone: an unused one simply ends with this process.
@@ -71,9 +71,12 @@ def expect_processes(words: list[str]) -> None:
     except UsageError:  # to be shown once it is certain
         return
     if chosen.processes:
-        from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start
+        from pipeline.cluster.fork_server import WORKER, start, start_early
 
-        start(GPU_WORKER if chosen.gpus else WORKER)
+        if chosen.gpus:
+            start_early([gpu.uuid for gpu in chosen.gpus])
+        else:
+            start(WORKER)
     else:
         expect_one_process(words, load.nbytes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -167,6 +168,8 @@ def open_workers(
             yield workers
         return
     chosen = choose(placement, nbytes, compiled, load or partial(Load, "read", nbytes))
+    if early := sys.modules.get("pipeline.cluster.early"):  # what the command has started was a guess
+        early.keep([gpu.uuid for gpu in chosen.gpus] if chosen.processes else ())
     if chosen.gpus and chosen.processes:
         opened = _one_process_per_gpu(placement, chosen.gpus)
     elif chosen.processes and (number := _within_memory(chosen.processes)) > 1:

@@ -21,7 +21,7 @@ import pipeline.threads
 from kernels.common import cxx
 from pipeline.cluster.check_process import CHECKS, COMPUTES
 from pipeline.cluster.choice import Load
-from pipeline.cluster.fork_server import GPU_WORKER, WORKER
+from pipeline.cluster.fork_server import WORKER
 from pipeline.gpu.devices import Devices, Gpu
 
 
@@ -61,12 +61,12 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
         return usable if load.nbytes >= small else 1
 
     calls: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", calls.append)
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(gpus))
     for module in (pipeline.cluster.choice, pipeline.cluster.placement):
         monkeypatch.setattr(module, "best_number", best_number)
     pipeline.__main__.expect_processes(words)
-    assert calls == [GPU_WORKER] * starts
+    assert [len(gpus) > 1 for gpus in calls] == [True] * starts
 
 
 def devices(number: int) -> Devices:
@@ -92,11 +92,11 @@ def test_environment_says_which_gpus(
     gpus: str, words: list[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", calls.append)
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(2))
     monkeypatch.setenv("DASK_PIPELINE__GPUS", gpus)
     pipeline.__main__.expect_processes(["histogram", "samples.bin", *words])
-    assert calls == [GPU_WORKER] * starts
+    assert calls == [[f"GPU-{number}" for number in range(2)]] * starts
 
 
 @pytest.mark.parametrize(
