@@ -67,7 +67,8 @@ def expect_processes(words: list[str]) -> None:
         return  # without asking the driver
     try:
         where = placement.Placement(device, own_process=True, gpus=gpus)
-        chosen = placement.choose(where, load.nbytes, lambda: is_compiled(words[0]), lambda: load)
+        found = None if device == "cpu" else placement.ask()
+        chosen = placement.choose(where, load.nbytes, lambda: is_compiled(words[0]), lambda: load, found)
     except UsageError:  # to be shown once it is certain
         return
     if chosen.processes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pipeline.gpu.devices import Gpu
 
 
 class Speed(NamedTuple):
@@ -91,3 +94,16 @@ def reason(load: Load, gpus: int, usable: int, spawned: bool = False) -> str:
     several = ", ".join(f"{seconds(load, number, spawned):.1f} s on {number}" for number in numbers)
     return (f"{format_bytes(load.nbytes)} take {seconds(load, 1):.1f} s or more on one, {several} with the start of "
             "their processes")  # fmt: skip
+
+
+class Chosen(NamedTuple):
+    """What computes: `gpus`, out of the usable ones, or the CPU, and `processes` to be started, 0 if this one computes.
+
+    `load` is what the number of GPUs follows from; `unused` says why there are GPUs of which none can be used.
+    """
+
+    gpus: tuple[Gpu, ...]
+    usable: tuple[Gpu, ...]
+    processes: int
+    load: Load | None = None
+    unused: str = ""
