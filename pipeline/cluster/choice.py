@@ -28,15 +28,15 @@ class Speed(NamedTuple):
 # Measured on one, two and four H200s of one host; the records are in tests/benchmarks/results, and a test compares the
 # choice with them.
 #
-# One GPU computes in the command's own process. Several have a process each, which start later than that: two by 0.5 s,
-# four by 1.0 s (waiting_4xH200, growth_4xH200).
+# One GPU computes in the command's own process. Several have a process each, which start later than that: two by 0.5 to
+# 0.9 s, four by 1.0 to 1.2 s (growth_4xH200).
 PROCESSES_SECONDS = 0.1
 PROCESS_SECONDS = 0.2
 # More where they are spawned, not forked, by a process that may use a GPU already: four start 3.7 s later
 # (histogram_file_4xH200).
 SPAWN_SECONDS = 1.8
 SPEEDS = {
-    # A file in memory: one 48, two 88, four 82 to 103 GB/s (histogram_file_4xH200, growth_4xH200).
+    # A file in memory: one 48, two 88, four 55 to 103 GB/s (histogram_file_4xH200, growth_4xH200).
     "read": Speed(48e9, 40e9, 7e9),
     # Arrays that are written: one 9 to 32 GB/s (array_file_H200), and 2 to 5 ms a task where a limit of memory makes
     # them small (jobs_2xH200). Several were measured for products only, below.

@@ -16,6 +16,7 @@ from tests.benchmarks.targets import (
     from_disk,
     from_file,
     kernel,
+    later,
     longer,
     share,
     slowest,
@@ -222,13 +223,19 @@ ROWS: tuple[Row, ...] = (
               "copy, reached 0.82; C++ threads that read into one buffer while the device fetches the other reach "
               "0.92. docs/design.md lists the steps in between."),
     Row("file in the page cache to its sums, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
-        partial(from_file, GPUS, "4 GPUs", "pinned", "reduce", verify="sample")),
+        partial(from_file, GPUS, "4 GPUs", "pinned", "reduce", verify="sample"),
+        bound="as the next row."),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="recorded with kvikio, whose 64 threads share the memory and last-level cache of the host. Without a "
-              "job, kvikio reaches 0.7, and the C++ threads that have replaced it since reach 0.81; two GPUs reach "
-              "0.77 for the whole job. GPUs could read a mapped file themselves, but the operating system registers "
-              "mappings one at a time: 60 to 70 GB/s for all GPUs together."),
+        bound="copies by the CPU from the page cache to pinned memory. In this record the host was slow: one GPU got "
+              "36 GB/s instead of the usual 48, the CPU alone counted 20 instead of 27. On another host the threads "
+              "that read, without a job, had 88 GB/s for four GPUs, 0.55 of pinned memory, as long as the device "
+              "interrupted the host for every copy of 1 MiB; now that threads look at events they have 102, and 106 "
+              "(0.66) with one event for a part instead of two. A whole job on 256 GiB had 102 there, on 64 GiB 82 to "
+              "94. 50 of 64 cores are busy then, at 2.1 GB/s each; half as many, which only read, had 4.2, so that "
+              "cores or the memory of the host set the limit: 115 GB/s without any device. GPUs could read a mapped "
+              "file themselves, but the operating system registers mappings one at a time: 60 to 70 GB/s for all GPUs "
+              "together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
         bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads. 60 % "
@@ -259,18 +266,15 @@ ROWS: tuple[Row, ...] = (
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU")),
     Row("the same, next to an interpreter that imports CuPy and distributed and makes a context",
-        seconds(0.4, "s more"), partial(longer, GPU, "warm", "bare interpreter")),
+        seconds(0.4, "s more"), partial(longer, GPUS, "warm, one GPU", "bare interpreter")),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
-        bound="spawned workers took 6.4 s, forked ones 3.9 s: 1.6 s until the command has imported Dask and forked the "
-              "workers, 1.6 s for the CUDA contexts of four processes, which wait for each other in the driver (one "
-              "alone takes 0.3 s), 0.3 s for kernels and work, 0.4 s until the driver has released the contexts. "
-              "Forking saved 1.0 s, starting its server before the command's own imports 0.6 s, one visible GPU per "
-              "process and contexts made while Dask starts 0.4 s, chunks for all threads 0.4 s. One work queue per GPU "
-              "would save another 0.4 s, but copies and kernels would wait for each other. Unless told otherwise such "
-              "a file goes to one GPU."),
-    Row("the same, next to one GPU", seconds(1.3, "s more"), partial(longer, GPUS, "warm", "warm, one GPU"),
-        bound="the driver makes contexts one after the other. Since this record workers no longer describe the failure "
-              "of an optional warm-up, which took each of them 0.2 s."),
+        bound="1.3 s are for the CUDA contexts of four processes, which wait for each other in the driver (one alone "
+              "takes 0.3 s), 0.4 s until the driver has released them. In this record they were made by workers that "
+              "had been forked; since then processes that start with the command make them while everything is "
+              "imported: 2.5 to 2.7 s on another host, where one GPU took 1.6 s. Unless told otherwise such a file "
+              "goes to one GPU."),
+    Row("files of 8 and 32 GiB, until four GPUs read, next to one", seconds(1.3, "s more"),
+        partial(later, GPUS, "4 GPU", "1 GPU"), bound="the driver makes contexts one after the other."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
     Row("scheduling of 10,000 chunks", Need(0.01, "of the run", at_most=True),
         partial(waiting, CORES, "scheduling", "share")),
