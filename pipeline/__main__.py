@@ -57,6 +57,7 @@ def expect_processes(words: list[str]) -> None:
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     if not sizes or any(word.startswith("--scheduler") for word in words):
         return
+    compile_ahead(words)
     from pipeline.cluster import choice, placement
     from pipeline.errors import UsageError
 
@@ -72,14 +73,29 @@ def expect_processes(words: list[str]) -> None:
     except UsageError:  # to be shown once it is certain
         return
     if chosen.processes:
-        from pipeline.cluster.fork_server import WORKER, start, start_early
+        from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start, start_early
 
-        if chosen.gpus:
+        if chosen.gpus and computes_on_gpu(words[0]):
             start_early([gpu.uuid for gpu in chosen.gpus])
         else:
-            start(WORKER)
+            start(GPU_WORKER if chosen.gpus else WORKER)
     else:
         expect_one_process(words, load.nbytes)
+
+
+def compile_ahead(words: list[str]) -> None:
+    """Compile what the job probably needs, by threads that end with this process; the cache has it from then on."""
+    from threading import Thread
+
+    from kernels.common import cxx
+    from kernels.common.nvrtc import KERNELS
+
+    on_gpu = option(words, "--device") != "cpu" and os.path.exists(NVIDIA_DRIVER)
+    sources = [KERNELS / words[0] / "check.cpp"]
+    sources += [KERNELS.parent / "pipeline" / "gpu" / "pinned.cpp"] if on_gpu else [KERNELS / words[0] / "cpu.cpp"]
+    for source in sources:
+        if cxx.expected(source):
+            Thread(target=cxx.library, args=(source,), daemon=True).start()
 
 
 def expect_one_process(words: list[str], nbytes: int) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import pipeline.threads
 from kernels.common import cxx
 from pipeline.cluster.check_process import CHECKS, COMPUTES
 from pipeline.cluster.choice import Load
-from pipeline.cluster.fork_server import WORKER
+from pipeline.cluster.fork_server import GPU_WORKER, WORKER
 from pipeline.gpu.devices import Devices, Gpu
 
 
@@ -72,6 +73,17 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
 def devices(number: int) -> Devices:
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(number))
     return Devices(gpus, "1", "1", None if number else "no NVIDIA GPU is visible")
+
+
+def test_other_commands_make_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On all GPUs, for what may never compute there."""
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", lambda gpus: calls.append("early"))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(2))
+    for words in (["plan", "histogram", "samples.bin", "--gpus", "all"], ["compare", "samples.bin", "--gpus", "all"]):
+        pipeline.__main__.expect_processes(words)
+    assert calls == [GPU_WORKER] * 2
 
 
 @pytest.mark.parametrize(("nbytes", "asks"), [(2**32 - 1, False), (2**32, True), (2**40, True)])
@@ -218,3 +230,26 @@ def test_context_of_the_only_gpu_is_begun_first(
 
 def test_a_word_that_is_too_long_for_a_file_is_no_job() -> None:
     assert not pipeline.__main__.computes_on_gpu("x" * 5000) and pipeline.__main__.computes_on_gpu("histogram")
+
+
+@pytest.mark.parametrize(
+    ("words", "driver", "compiled"),
+    [
+        (["histogram", "samples.bin"], "missing", ["cpu.cpp", "check.cpp"]),
+        (["histogram", "samples.bin"], ".", ["pinned.cpp", "check.cpp"]),
+        (["histogram", "samples.bin", "--device", "cpu"], ".", ["cpu.cpp", "check.cpp"]),
+        (["map", "add", "samples.bin", "samples.bin"], "missing", ["check.cpp"]),
+        (["info", "samples.bin"], "missing", []), (["histogram", "missing.bin"], "missing", []),
+    ],
+)  # fmt: skip
+def test_sources_of_the_job_are_compiled_meanwhile(
+    words: list[str], driver: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: SimpleQueue[Path] = SimpleQueue()
+    monkeypatch.setattr(cxx, "library", calls.put)
+    monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", driver)
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(0))
+    pipeline.__main__.expect_processes(words)
+    found = [calls.get(timeout=60) for _ in compiled]
+    assert sorted(source.name for source in found) == sorted(compiled) and calls.empty()
+    assert all(source.is_file() for source in found)
