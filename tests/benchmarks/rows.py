@@ -227,15 +227,12 @@ ROWS: tuple[Row, ...] = (
         bound="as the next row."),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="copies by the CPU from the page cache to pinned memory. In this record the host was slow: one GPU got "
-              "36 GB/s instead of the usual 48, the CPU alone counted 20 instead of 27. On another host the threads "
-              "that read, without a job, had 88 GB/s for four GPUs, 0.55 of pinned memory, as long as the device "
-              "interrupted the host for every copy of 1 MiB; now that threads look at events they have 102, and 106 "
-              "(0.66) with one event for a part instead of two. A whole job on 256 GiB had 102 there, on 64 GiB 82 to "
-              "94. 50 of 64 cores are busy then, at 2.1 GB/s each; half as many, which only read, had 4.2, so that "
-              "cores or the memory of the host set the limit: 115 GB/s without any device. GPUs could read a mapped "
-              "file themselves, but the operating system registers mappings one at a time: 60 to 70 GB/s for all GPUs "
-              "together."),
+        bound="copies by the CPU out of the page cache. The host of this record was slow: one GPU got 36 GB/s, not 48 as "
+              "on others. On another one, where pinned memory gave 160 GB/s, the reading threads alone reached 88 while "
+              "the device interrupted the host for each copy, and reach 106 (0.66) since they look at events; a whole "
+              "job reached 82 to 94 on 64 GiB and 102 on 256 GiB. 50 of 64 cores copy 2.1 GB/s each then. Without a "
+              "device 32 threads copied 115 GB/s, and 64 no more. GPUs could read a mapped file themselves, but the "
+              "operating system registers mappings one at a time: 60 to 70 GB/s for all GPUs together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
         bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads. 60 % "

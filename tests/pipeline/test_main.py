@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -253,3 +255,19 @@ def test_sources_of_the_job_are_compiled_meanwhile(
     found = [calls.get(timeout=60) for _ in compiled]
     assert sorted(source.name for source in found) == sorted(compiled) and calls.empty()
     assert all(source.is_file() for source in found)
+
+
+def test_sources_are_compiled_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other's compiler to begin."""
+    both, names = Barrier(2), ("one.cpp", "another.cpp")
+
+    def compiled(*_: Any) -> bytes:
+        both.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(cxx, "compiler", lambda: (sys.executable,))
+    monkeypatch.setattr(cxx, "_compile", compiled)
+    for name in names:
+        (tmp_path / name).touch()
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(cxx.library, (tmp_path / name for name in names))] == [None, None]

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 
 import psutil
 import pytest
@@ -297,13 +295,3 @@ def test_kernels_are_compiled_here() -> None:
         command = [*words, *cxx.OPTIONS, "-Wall", "-Wextra", "-Werror", str(source)]
         done = subprocess.run([*command, "-o", os.devnull], capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_threads_compile_at_the_same_time(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits for the other's compiler to begin."""
-    shutil.copy(sources / "answer.cpp", sources / "another.cpp")
-    run, both = cxx._run, Barrier(2)
-    monkeypatch.setattr(cxx, "_run", lambda command: (both.wait(60), run(command)))
-    with ThreadPoolExecutor(2) as pool:
-        libraries = [*pool.map(cxx.library, (sources / name for name in ("answer.cpp", "another.cpp")))]
-    assert [library and library.answer() for library in libraries] == [42, 42]
