@@ -227,8 +227,8 @@ ROWS: tuple[Row, ...] = (
         bound="as the next row."),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="copies by the CPU out of the page cache. The host of this record was slow: one GPU got 36 GB/s, not 48 as "
-              "on others. On another one, where pinned memory gave 160 GB/s, the reading threads alone reached 88 while "
+        bound="copies by the CPU out of the page cache. The host of this record was slow: one GPU got 36 GB/s, not 48 "
+              "as usual. On another one, where pinned memory gave 160 GB/s, the threads that read reached 88 while "
               "the device interrupted the host for each copy, and reach 106 (0.66) since they look at events; a whole "
               "job reached 82 to 94 on 64 GiB and 102 on 256 GiB. 50 of 64 cores copy 2.1 GB/s each then. Without a "
               "device 32 threads copied 115 GB/s, and 64 no more. GPUs could read a mapped file themselves, but the "
@@ -261,15 +261,15 @@ ROWS: tuple[Row, ...] = (
               "registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
-        partial(longer, GPUS, "cold, one GPU", "warm, one GPU")),
+        partial(longer, GPUS, "cold, one GPU", "warm, one GPU"),
+        bound="sources in C++ were compiled one after the other. Now all are while everything is imported: 1.5 s less "
+              "on two cores."),
     Row("the same, next to an interpreter that imports CuPy and distributed and makes a context",
         seconds(0.4, "s more"), partial(longer, GPUS, "warm, one GPU", "bare interpreter")),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
-        bound="1.3 s are for the CUDA contexts of four processes, which wait for each other in the driver (one alone "
-              "takes 0.3 s), 0.4 s until the driver has released them. In this record they were made by workers that "
-              "had been forked; since then processes that start with the command make them while everything is "
-              "imported: 2.5 to 2.7 s on another host, where one GPU took 1.6 s. Unless told otherwise such a file "
-              "goes to one GPU."),
+        bound="the CUDA contexts of four processes, which wait for each other in the driver, take 1.3 s, releasing "
+              "them 0.4 s. Since this record they are made while everything is imported: 2.5 to 2.7 s on another host, "
+              "where one GPU took 1.6 s. Unless told otherwise such a file goes to one GPU."),
     Row("files of 8 and 32 GiB, until four GPUs read, next to one", seconds(1.3, "s more"),
         partial(later, GPUS, "4 GPU", "1 GPU"), bound="the driver makes contexts one after the other."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
