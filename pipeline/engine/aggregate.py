@@ -160,7 +160,7 @@ def next_pass(main: Pass) -> Pass:
     due = tuple(compress(main.jobs, surveys_due(main.jobs)))
     if not due:
         return main
-    pass_ = replace(main, jobs=tuple(job.survey() for job in due))
+    pass_ = replace(main, jobs=tuple(job.survey() for job in due), again=True)
     return replace(pass_, verify="off", proven=True) if due[0].proven else pass_
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kernels.common.once import once_per_process
 from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
 from pipeline.engine.aggregate_beside import Beside, checking_beside
+from pipeline.engine.aggregate_fetched import Fetched, fetched_of
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_reference import Reference, recompute_part
 from pipeline.engine.pace import Check
@@ -139,7 +140,7 @@ def _each(work: Callable[[Pass, Chunk], Result], pass_: Pass, chunks: Sequence[C
 def compute_chunk(pass_: Pass, chunk: Chunk) -> ChunkResult:
     """Stream a chunk through the compute of all jobs, on the worker's GPU or its CPU; check parts beside their read."""
     with checking_beside(pass_, chunk) as beside:
-        return _computed(pass_, chunk, beside)
+        return _computed(pass_, chunk, beside or fetched_of(pass_, chunk))
 
 
 def compute_chunk_again(pass_: Pass, chunk: Chunk) -> ChunkResult:
@@ -147,13 +148,15 @@ def compute_chunk_again(pass_: Pass, chunk: Chunk) -> ChunkResult:
     return _computed(pass_, chunk, None)
 
 
-def _computed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> ChunkResult:
+def _computed(pass_: Pass, chunk: Chunk, beside: Beside | Fetched | None) -> ChunkResult:
     partials, timeline, checks, reference = _streamed(pass_, chunk, beside)
     where = worker_address(), device_name(pass_.device), unit_name(pass_.device)
     return ChunkResult(partials, digest_of(chunk, partials), *where, timeline, checks, reference)
 
 
-def _streamed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> tuple[Any, Timeline, tuple[Check, ...], Any]:
+def _streamed(
+    pass_: Pass, chunk: Chunk, beside: Beside | Fetched | None
+) -> tuple[Any, Timeline, tuple[Check, ...], Any]:
     """Partials, times, checks and reference of a `ChunkResult`: all that does not need a task of Dask's."""
     timeline = Timeline(pass_.traced)
     if pass_.device == "cpu":
@@ -169,21 +172,27 @@ def _streamed(pass_: Pass, chunk: Chunk, beside: Beside | None) -> tuple[Any, Ti
     return partials, timeline, checks, reference
 
 
-def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | None) -> Generator[Any]:
+def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | Fetched | None) -> Generator[Any]:
     """Blocks of a chunk on the computing device, in native byte order; the time between blocks is a kernel span."""
     if pass_.device == "gpu":
         if pass_.resident:
             yield from resident_blocks(pass_.run, chunk, timeline, pass_.block_bytes)
             return
         forget()
-        yield from device_blocks(chunk, timeline, pass_.block_bytes, beside, pass_.spare_bytes)
+        checks = beside if isinstance(beside, Beside) else None
+        yield from device_blocks(chunk, timeline, pass_.block_bytes, checks, pass_.spare_bytes)
         return
     frame = max(job.workflow.frame(job.options) for job in pass_.jobs)
-    for block in _gathered(read_blocks(chunk, timeline), FRAMES * frame if frame > 1 else 1):
+    fetched = beside if isinstance(beside, Fetched) else None
+    blocks = read_blocks(chunk, timeline, fetched.fetching if fetched else None)
+    for block in _gathered(blocks, FRAMES * frame if frame > 1 else 1):
         with timeline.measure("kernel", block.nbytes):
             # Partials are defined on native samples; converting native ones costs nothing.
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
+        samples = len(block)
         del block
+        if fetched:
+            fetched.computed(samples)
 
 
 def _gathered(blocks: Iterator[NDArray[Any]], samples: int) -> Iterator[NDArray[Any]]:

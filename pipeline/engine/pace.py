@@ -29,6 +29,7 @@ class Check(Enum):
     BESIDE = "beside their read"
     LATER = "later"
     NOT = "not at all"
+    OPEN = "if there is time"
 
 
 class Pace:
