@@ -59,7 +59,7 @@ class Fetched:
         self._ends = list(accumulate(part.samples for part in chunk.parts))
         self._part = self._computed = self._looked = 0  # number of the part; samples
         self._copying = self._waiting = self._checking = 0.0  # seconds
-        self._used = 0  # bytes from storage, of what was looked at; others were read ahead
+        self._used = 0  # bytes from storage, of what was looked at; what is left was read ahead
         self._references: list[Reference] = []
         self._timeline = Timeline(pass_.traced)
 
@@ -80,9 +80,9 @@ class Fetched:
         copying, waiting = self.fetching.copying - self._copying, self.fetching.waiting - self._waiting
         self._looked, self._copying, self._waiting = end, self.fetching.copying, self.fetching.waiting
         fetched = self.fetching.nbytes - self._used
+        self._used += min(nbytes, fetched)
         if not nbytes or 2 * fetched < nbytes:
             return
-        self._used += min(nbytes, fetched)
         if self._pass.verify == "auto" and unit not in self._chunk.always and self._checking <= self._waiting:
             self._check(unit)
         if nbytes >= JUDGED_BYTES and copying > max(waiting, DEAR * nbytes):

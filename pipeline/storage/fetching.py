@@ -20,6 +20,8 @@ class Fetching:
 
     Attributes
     ----------
+    nbytes
+        What they brought from storage, or had read ahead; 0 on file systems that do not tell.
     copying
         Seconds of CPU time that they took: for the copy, and for what memory the page cache needed.
     waiting
@@ -27,28 +29,25 @@ class Fetching:
     """
 
     def __init__(self) -> None:
+        self.nbytes = 0
         self.copying = self.waiting = 0.0
-        self._before = _fetched()
-
-    @property
-    def nbytes(self) -> int:
-        """What this thread has requested of storage; 0 on file systems that do not tell."""
-        return _fetched() - self._before
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Measure the body, a read."""
-        began, before = perf_counter(), thread_time()
+        sectors, began, before = _sectors(), perf_counter(), thread_time()
         try:
             yield
         finally:
             copying = thread_time() - before
             self.copying += copying
             self.waiting += perf_counter() - began - copying
+            self.nbytes += SECTOR * (_sectors() - sectors)
 
 
-def _fetched() -> int:
-    return SECTOR * getrusage(RUSAGE_THREAD).ru_inblock
+def _sectors() -> int:
+    """What this thread has requested of storage."""
+    return getrusage(RUSAGE_THREAD).ru_inblock
 
 
 def request(fd: int, offset: int, nbytes: int) -> None:
