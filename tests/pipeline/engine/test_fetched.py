@@ -153,7 +153,8 @@ def test_only_checks_that_may_be_left_out_are_made_here(path: str, reads: Any, v
 
 
 def test_checks_take_no_longer_than_reads_wait(path: str, reads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check that takes as long as reading three parts waits is made of every third part."""
+    """A check that takes as long as reading three parts waits is made of every third part, and of all of it."""
+    monkeypatch.setattr(pipeline.engine.aggregate_fetched, "UNIT_BYTES", 4 * BLOCK)
     clock = iter(range(0, 1000, 3 * PART // BLOCK))
     monkeypatch.setattr(pipeline.engine.aggregate_fetched, "perf_counter", lambda: next(clock))
     reads(lambda number: (NBYTES, 0.0, 1.0))
