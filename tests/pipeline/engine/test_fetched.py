@@ -160,8 +160,9 @@ def test_checks_take_no_longer_than_reads_wait(path: str, reads: Any, monkeypatc
     reads(lambda number: (NBYTES, 0.0, 1.0))
     chunk = replace(chunk_of(path, "full"), always=())
     assert len(chunk.parts) == 10
-    checks = compute_chunk(pass_of("auto"), chunk).checks
-    assert [when is Check.BESIDE for when in checks] == [number in (0, 2, 5, 8) for number in range(10)]
+    result = compute_chunk(pass_of("auto"), chunk)
+    assert result.reference is not None and result.reference.partials[0].sum() == 4 * PART
+    assert [when is Check.BESIDE for when in result.checks] == [number in (0, 2, 5, 8) for number in range(10)]
 
 
 def test_nothing_is_checked_here_by_cores_that_never_wait(path: str, reads: Any) -> None:
