@@ -49,7 +49,7 @@ def leave_working_folder_out() -> None:
 
 
 def expect_processes(words: list[str]) -> None:
-    """Start what the job on the command line will probably need: the fork server, a context, what checks products.
+    """Start what the job on the command line will probably need: workers or a server, a context, what checks products.
 
     Their imports take as long as this process takes until it needs them. This is a guess, from the sizes of the files
     alone: an unused one simply ends with this process.
@@ -57,6 +57,7 @@ def expect_processes(words: list[str]) -> None:
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
     if not sizes or any(word.startswith("--scheduler") for word in words):
         return
+    compile_ahead(words)
     from pipeline.cluster import choice, placement
     from pipeline.errors import UsageError
 
@@ -67,15 +68,34 @@ def expect_processes(words: list[str]) -> None:
         return  # without asking the driver
     try:
         where = placement.Placement(device, own_process=True, gpus=gpus)
-        chosen = placement.choose(where, load.nbytes, lambda: is_compiled(words[0]), lambda: load)
+        found = None if device == "cpu" else placement.ask()
+        chosen = placement.choose(where, load.nbytes, lambda: is_compiled(words[0]), lambda: load, found)
     except UsageError:  # to be shown once it is certain
         return
     if chosen.processes:
-        from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start
+        from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start, start_early
 
-        start(GPU_WORKER if chosen.gpus else WORKER)
+        if chosen.gpus and computes_on_gpu(words[0]):
+            start_early([gpu.uuid for gpu in chosen.gpus])
+        else:
+            start(GPU_WORKER if chosen.gpus else WORKER)
     else:
         expect_one_process(words, load.nbytes)
+
+
+def compile_ahead(words: list[str]) -> None:
+    """Compile what the job probably needs, by threads that end with this process; the cache has it from then on."""
+    from threading import Thread
+
+    from kernels.common import cxx
+    from kernels.common.nvrtc import KERNELS
+
+    on_gpu = option(words, "--device") != "cpu" and os.path.exists(NVIDIA_DRIVER)
+    sources = [KERNELS / words[0] / "check.cpp"]
+    sources += [KERNELS.parent / "pipeline" / "gpu" / "pinned.cpp"] if on_gpu else [KERNELS / words[0] / "cpu.cpp"]
+    for source in sources:
+        if cxx.expected(source):
+            Thread(target=cxx.library, args=(source,), daemon=True).start()
 
 
 def expect_one_process(words: list[str], nbytes: int) -> None:

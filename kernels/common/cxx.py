@@ -39,16 +39,16 @@ PATIENCE_SECONDS = 4  # after which the user is told what is waited for
 EXTERN = re.compile(r'^extern "C" [^\n{(]*?(\w+)\(', re.MULTILINE)
 FUNCTION = re.compile(r"^\w[^\n{(;]*?(\w+)\(", re.MULTILINE)
 
-_lock = Lock()
+_locks: dict[Path, Lock] = {}
 _hung: set[tuple[str, ...]] = set()  # compilers that did not end in time
 
 
 def library(source: Path) -> ctypes.CDLL | None:
     """The functions of a `.cpp` file, which may include the `.hpp` files beside it.
 
-    None if it cannot be compiled. One thread compiles while others wait for it.
+    None if it cannot be compiled. One thread compiles a source while others wait for it.
     """
-    with _lock:
+    with _locks.setdefault(source, Lock()):
         return _library(source)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pipeline.gpu.devices import Gpu
 
 
 class Speed(NamedTuple):
@@ -25,16 +28,16 @@ class Speed(NamedTuple):
 # Measured on one, two and four H200s of one host; the records are in tests/benchmarks/results, and a test compares the
 # choice with them.
 #
-# One GPU computes in the command's own process. Several have a process each, which start later than that: two by 0.9 to
-# 1.7 s (jobs_2xH200), four by 1.9 to 2.2 s (waiting_4xH200, jobs_matmul_4xH200).
-PROCESSES_SECONDS = 0.3
-PROCESS_SECONDS = 0.4
+# One GPU computes in the command's own process. Several have a process each, which start later than that: two by 0.5 to
+# 0.9 s, four by 1.0 to 1.2 s (growth_4xH200).
+PROCESSES_SECONDS = 0.1
+PROCESS_SECONDS = 0.2
 # More where they are spawned, not forked, by a process that may use a GPU already: four start 3.7 s later
 # (histogram_file_4xH200).
 SPAWN_SECONDS = 1.8
 SPEEDS = {
-    # A file in memory: one 45, two 80, four 74 to 99 GB/s (histogram_file_4xH200, growth_4xH200).
-    "read": Speed(45e9, 40e9, 7e9),
+    # A file in memory: one 48, two 88, four 55 to 103 GB/s (histogram_file_4xH200, growth_4xH200).
+    "read": Speed(48e9, 40e9, 7e9),
     # Arrays that are written: one 9 to 32 GB/s (array_file_H200), and 2 to 5 ms a task where a limit of memory makes
     # them small (jobs_2xH200). Several were measured for products only, below.
     "write": Speed(20e9, 12e9, 10e9, 0.003),
@@ -91,3 +94,16 @@ def reason(load: Load, gpus: int, usable: int, spawned: bool = False) -> str:
     several = ", ".join(f"{seconds(load, number, spawned):.1f} s on {number}" for number in numbers)
     return (f"{format_bytes(load.nbytes)} take {seconds(load, 1):.1f} s or more on one, {several} with the start of "
             "their processes")  # fmt: skip
+
+
+class Chosen(NamedTuple):
+    """What computes: `gpus`, out of the usable ones, or the CPU, and `processes` to be started, 0 if this one computes.
+
+    `load` is what the number of GPUs follows from; `unused` says why there are GPUs of which none can be used.
+    """
+
+    gpus: tuple[Gpu, ...]
+    usable: tuple[Gpu, ...]
+    processes: int
+    load: Load | None = None
+    unused: str = ""

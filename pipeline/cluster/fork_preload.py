@@ -13,7 +13,8 @@ from pipeline.process.supervisor import end_with_parent
 from pipeline.threads import SWITCH_SECONDS
 
 
-def _in_worker() -> None:
+def in_worker() -> None:
+    """Settings of a worker's own."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     end_with_parent()  # Dask takes the workers of a server that has ended for dead
     sys.excepthook = _unless_unwanted
@@ -32,4 +33,4 @@ def _unless_unwanted(kind: type[BaseException], error: BaseException, trace: Any
 signal.pthread_sigmask(signal.SIG_BLOCK, STATUS)  # also in a server that multiprocessing starts for one that has ended
 gc.freeze()  # garbage collection in a worker would touch, and so copy, the pages of the modules
 sys.setswitchinterval(SWITCH_SECONDS)
-os.register_at_fork(after_in_child=_in_worker)
+os.register_at_fork(after_in_child=in_worker)

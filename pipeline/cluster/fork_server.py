@@ -17,6 +17,7 @@ from multiprocessing import forkserver, process, resource_tracker
 from typing import Any
 
 from kernels.common.private import temporary_folder
+from pipeline.cluster import early
 from pipeline.cluster.processes import ENVIRONMENT, environment
 from pipeline.process import supervisor
 from pipeline.process.exit_status import STATUS
@@ -39,7 +40,7 @@ def fork_server(modules: Sequence[str]) -> Iterator[None]:
     """
     started = start(modules)
     try:
-        with _dask_forks() if started else nullcontext():
+        with early.taken_first(), _dask_forks() if started else nullcontext():
             yield
     finally:
         _end()
@@ -50,20 +51,14 @@ def start(modules: Sequence[str]) -> bool:
 
     Modules that cannot be found are skipped.
     """
-    # The server must import the modules of this process, even where the current folder has others of the same name.
     try:
-        paths = [os.path.abspath(path) for path in sys.path]
+        variables = _variables()
     except OSError:  # the current folder was removed
         return False
-    # As for spawned workers: keep the user's settings, but not this process's own number of BLAS threads.
-    variables = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
-    variables |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    variables |= {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
     forkserver.set_forkserver_preload([*modules, "pipeline.cluster.fork_preload"])
     try:
         _make_folder()
-        atexit.unregister(_end)
-        atexit.register(_end)  # is called before the folder is removed
+        _end_at_exit()  # before the folder is removed
         with environment(variables):
             with no_signals():
                 resource_tracker.ensure_running()  # unblocks signals
@@ -72,6 +67,29 @@ def start(modules: Sequence[str]) -> bool:
     except OSError:  # e.g. a socket path that is too long
         return False
     return True
+
+
+def start_early(gpus: Sequence[str]) -> None:
+    """Start the processes of the workers of these GPUs, which end with this one, ahead of their cluster."""
+    with suppress(OSError), no_signals():
+        variables = _variables()
+        _end_at_exit()
+        early.start(gpus, GPU_WORKER, variables)
+
+
+def _end_at_exit() -> None:
+    atexit.unregister(_end)
+    atexit.register(_end)
+
+
+def _variables() -> dict[str, str]:
+    """Environment variables of workers."""
+    # They must import the modules of this process, even where the current folder has others of the same name.
+    paths = [os.path.abspath(path) for path in sys.path]
+    # As for spawned workers: keep the user's settings, but not this process's own number of BLAS threads.
+    variables = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
+    variables |= {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+    return variables | {name: "1" for name in BLAS_VARIABLES if os.environ.get(name) in (None, str(blas_threads()))}
 
 
 def _make_folder() -> None:
@@ -107,6 +125,7 @@ def _dask_forks() -> Any:
 
 
 def _end() -> None:
+    early.keep()
     server: Any = forkserver._forkserver
     if server._forkserver_pid is not None:
         with suppress(ProcessLookupError):

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any
 
-from pipeline.cluster.choice import Load, best_number, reason
+from pipeline.cluster.choice import Chosen, Load, best_number, reason
 from pipeline.cluster.cuda_preload import make_context, warm_up_gpus
 from pipeline.cluster.dashboard import loopback, routes
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
-from pipeline.gpu.devices import Gpu, find_devices, only_visible
+from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
 from pipeline.gpu.selection import as_text, label, selected
 from pipeline.gpu.xid import Xids
 from pipeline.process.beat import STALL_SECONDS
@@ -27,6 +28,8 @@ from pipeline.threads import THREADS, cores, processes
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
 LOOK_SECONDS = 0.1  # between two looks for workers
+
+_told: list[Devices] = []  # for the next workers
 DEVICES = ("auto", "gpu", "cpu")
 
 
@@ -92,31 +95,27 @@ class Placement:
         return bool(self.scheduler or self.scheduler_file) or self.client is not None
 
 
-class Chosen(NamedTuple):
-    """What computes: `gpus`, out of the usable ones, or the CPU, and `processes` to be started, 0 if this one computes.
-
-    `load` is what the number of GPUs follows from; `unused` says why there are GPUs of which none can be used.
-    """
-
-    gpus: tuple[Gpu, ...]
-    usable: tuple[Gpu, ...]
-    processes: int
-    load: Load | None = None
-    unused: str = ""
+def ask() -> Devices:
+    """What the driver offers; `open_workers` asks for it no more: the answer is late while contexts are made."""
+    _told[:] = [find_devices()]
+    return _told[0]
 
 
-def choose(placement: Placement, nbytes: int, compiled: Callable[[], bool], load: Callable[[], Load]) -> Chosen:
+def choose(
+    placement: Placement, nbytes: int, compiled: Callable[[], bool], load: Callable[[], Load],
+    devices: Devices | None = None,
+) -> Chosen:  # fmt: skip
     """What computes a job over `nbytes` bytes on this machine.
 
     `compiled`, called only if it matters, returns whether compiled kernels do all of a CPU's work, without the GIL;
-    `load`, called only if there is a choice of GPUs, what there is to do.
+    `load`, called only if there is a choice of GPUs, what there is to do. The driver is asked for `devices` by default.
 
     Raises
     ------
     UsageError
         If a GPU was requested and there is none.
     """
-    devices = find_devices() if placement.device != "cpu" else None
+    devices = None if placement.device == "cpu" else devices or find_devices()
     if devices is None or not devices.usable:
         if devices and (placement.gpus or placement.device == "gpu"):
             flag = f"--gpus {placement.gpus}" if placement.gpus else "--device gpu"
@@ -166,7 +165,10 @@ def open_workers(
         with existing_workers(placement.scheduler, placement.scheduler_file, placement.device, files) as workers:
             yield workers
         return
-    chosen = choose(placement, nbytes, compiled, load or partial(Load, "read", nbytes))
+    known = _told.pop() if _told else None
+    chosen = choose(placement, nbytes, compiled, load or partial(Load, "read", nbytes), known)
+    if early := sys.modules.get("pipeline.cluster.early"):  # what the command has started was a guess
+        early.keep([gpu.uuid for gpu in chosen.gpus] if chosen.processes else ())
     if chosen.gpus and chosen.processes:
         opened = _one_process_per_gpu(placement, chosen.gpus)
     elif chosen.processes and (number := _within_memory(chosen.processes)) > 1:

@@ -133,7 +133,7 @@ class Batch:
         scheme, starts = self.scheme, self.starts[:-1]
         head, sizes = scheme.codec.head, self.places[:, 2] - scheme.codec.head - scheme.tail
         # What the heads say is looked at when nvCOMP has ended: until then, nothing waits for the device.
-        heads = stored[cupy.asarray(starts)[:, None] + cupy.arange(head)] if head else None
+        heads = stored[cupy.asarray(starts[:, None] + np.arange(head))] if head else None
         absent = np.flatnonzero(self.table[:, 0] < 0)
         flat = (zeros if len(absent) else empty)("nvCOMP", len(self.table) * scheme.chunk_bytes, np.uint8)
         right = np.ones(len(self.table), bool)

@@ -36,6 +36,7 @@ SLOTS = 3  # of a chunk: one being computed, two being filled
 LOOK_SECONDS = 1.0  # between two looks whether the buffers that a chunk waits for are still those in use
 RESIDENT = "resident on the device"  # how the blocks of a later pass came there
 CHUNKS = 2  # in flight per GPU: while one starts or ends, the other keeps the bus busy
+URGENT = -1  # priority of the lanes' streams, above what decompresses
 AHEAD = 1  # chunks that are planned, and then wait for buffers: Dask takes milliseconds to start a task
 
 _making = Lock()
@@ -292,7 +293,7 @@ def _lanes(device: int, nbytes: int) -> SimpleQueue[tuple[Any, list[Any]]]:
             release()
             lanes: SimpleQueue[tuple[Any, list[Any]]] = SimpleQueue()
             for _ in range(CHUNKS):
-                stream = cupy.cuda.Stream(non_blocking=True)
+                stream = cupy.cuda.Stream(non_blocking=True, priority=URGENT)
                 lanes.put((stream, [cupy.empty(nbytes, cupy.uint8) for _ in range(SLOTS)]))
             _ready[device, nbytes] = lanes
         return _ready[device, nbytes]

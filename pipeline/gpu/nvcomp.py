@@ -68,7 +68,7 @@ def decompress(
     algorithm: str, stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any,
     places: NDArray[np.int64], chunk_bytes: int,
 ) -> NDArray[np.bool_]:  # fmt: skip
-    """Decompress chunks of equal size on the current stream, and wait for it.
+    """Decompress chunks of equal size after what is on the current stream, and wait for it.
 
     Parameters
     ----------
@@ -98,15 +98,27 @@ def decompress(
     workspace = empty("nvCOMP", workspace_bytes(algorithm, number, chunk_bytes) or 1, np.uint8)
     results = zeros("nvCOMP", 3 * number, np.uint32)  # sizes of 64 bits, then statuses
     statuses = results[2 * number :].data.ptr
+    lane = cupy.cuda.get_current_stream()
+    beside = _stream_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))
+    beside.wait_event(lane.record())
     function = getattr(loaded, f"nvcompBatched{algorithm}DecompressAsync")
     refused = function(compressed, nbytes, most, results.data.ptr, number, workspace.data.ptr, len(workspace),
-                       decompressed, Options(CUDA), statuses, _stream())  # fmt: skip
+                       decompressed, Options(CUDA), statuses, beside.ptr)  # fmt: skip
     # Copies to memory that is not pinned wait within the driver, where the threads that read may have to wait for them.
-    cupy.cuda.get_current_stream().synchronize()
+    beside.synchronize()
     got: NDArray[np.uint32] = results.get()
     made = got[: 2 * number].view(np.uint64) == chunk_bytes
     right: NDArray[np.bool_] = (got[2 * number :] == 0) & made & (not refused)
     return right
+
+
+@cache
+def _stream_beside(lane: int, device: int) -> Any:
+    """A stream of the default priority for what decompresses in a lane, whose stream has a higher one: thousands of
+    blocks would otherwise keep the device, milliseconds each time, from what another lane counts."""
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
 
 
 def _stream() -> int:

@@ -123,7 +123,7 @@ extern "C" Read* start_read(Reader* reader, const Planned* files, std::size_t fi
 extern "C" std::int64_t end_read(Reader* reader, Read* read, std::int64_t* failed) {
     read->wait();
     for (void* copied : read->copied)
-        if (int status = reader->driver.synchronize(copied)) read->failed = status;
+        if (int status = reader->driver.wait_for(copied)) read->failed = status;
     {
         std::lock_guard<std::mutex> lock(reader->mutex);
         reader->events.insert(reader->events.end(), read->copied.begin(), read->copied.end());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,11 +24,21 @@ struct Driver {
     int (*to_device)(std::uint64_t target, const void* source, std::size_t bytes, void* stream);
     int (*to_host)(void* target, std::uint64_t source, std::size_t bytes, void* stream);
     int (*record)(void* event, void* stream);
-    int (*synchronize)(void* event);
+    int (*query)(void* event);
+
+    // Waits for an event; returns its status. The driver would have the device interrupt the host for each event: with
+    // parts of 1 MiB that takes longer than the copies. Spinning would take a core from the threads that copy.
+    int wait_for(void* event) const;
 };
-constexpr unsigned PORTABLE = 1, NON_BLOCKING = 1;
-// Events block: spinning would take a core from the threads that copy.
-constexpr unsigned BLOCKING_WITHOUT_TIME = 1 | 2;
+constexpr unsigned PORTABLE = 1, NON_BLOCKING = 1, WITHOUT_TIME = 2;  // flags of memory, streams and events
+constexpr int NOT_READY = 600;
+constexpr std::chrono::microseconds LOOK(20);  // between two looks at an event; Linux adds some 50
+
+inline int Driver::wait_for(void* event) const {
+    int status;
+    while ((status = query(event)) == NOT_READY) std::this_thread::sleep_for(LOOK);
+    return status;
+}
 
 // Reads until the buffer is full or the file ends; returns bytes read, or -1.
 inline std::int64_t fill(int file, char* memory, std::int64_t bytes, std::int64_t offset) {
@@ -63,7 +74,7 @@ inline int make_lanes(const Driver& driver, int threads, std::size_t part_bytes,
         for (Buffer& buffer : lane.buffers) {
             buffer.memory = memory;
             memory += part_bytes;
-            if (!status) status = driver.create_event(&buffer.copied, BLOCKING_WITHOUT_TIME);
+            if (!status) status = driver.create_event(&buffer.copied, WITHOUT_TIME);
         }
     }
     return status;

@@ -22,7 +22,7 @@ Kind = TypeVar("Kind")
 
 # Functions of libcuda, in the order of `Driver` in pinned.hpp.
 FUNCTIONS = ("cuCtxSetCurrent", "cuMemHostAlloc", "cuStreamCreate", "cuEventCreate", "cuMemcpyHtoDAsync_v2",
-             "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize")  # fmt: skip
+             "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventQuery")  # fmt: skip
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 _making = Lock()

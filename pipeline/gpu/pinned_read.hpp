@@ -52,7 +52,7 @@ struct Reader {
 
     int take_event(void** event) {
         std::lock_guard<std::mutex> lock(mutex);
-        if (events.empty()) return driver.create_event(event, BLOCKING_WITHOUT_TIME);
+        if (events.empty()) return driver.create_event(event, WITHOUT_TIME);
         *event = events.back();
         events.pop_back();
         return 0;
@@ -140,17 +140,16 @@ inline std::int64_t gather_and_check(const ReadPart& part, char* memory) {
 // One part: into the buffer, once the device has fetched its previous content, and on to the device.
 inline void bring(Reader& reader, const ReadPart& part, Buffer& buffer, void* stream) {
     const Driver& driver = reader.driver;
-    int failed = driver.synchronize(buffer.copied), refused = 0;
-    // The part has its own event: the buffer's event is soon recorded again for another part, and waiting for it would
-    // wait for that part, too.
+    int failed = driver.wait_for(buffer.copied), refused = 0;
     void* copied = nullptr;
     Run where{-1, 0, 0};
     std::int64_t got = part.checked ? gather_and_check(part, buffer.memory) : gather(part, buffer.memory, where);
     if (got < 0) refused = errno;
     if (got > 0 && !failed) failed = reader.take_event(&copied);
     if (got > 0 && !failed) failed = driver.to_device(part.target, buffer.memory, got, stream);
-    if (got > 0 && !failed) failed = driver.record(buffer.copied, stream);
     if (got > 0 && !failed) failed = driver.record(copied, stream);
+    // Its event may serve another part before the buffer does again, which then waits for that part.
+    if (copied) buffer.copied = copied;
     part.read->part_is_done(std::max<std::int64_t>(got, 0), refused, failed, [&] {
         if (copied) part.read->copied.push_back(copied);
         if (refused) part.read->where = where;

@@ -71,7 +71,7 @@ inline int copy(char* target, const char* source, std::size_t bytes) {
 
 // Copies a part that has arrived to its pages.
 inline void put(const Driver& driver, const WritePart& part, Buffer& buffer, int failed) {
-    if (!failed) failed = driver.synchronize(buffer.copied);
+    if (!failed) failed = driver.wait_for(buffer.copied);
     int refused = 0;
     const char* source = buffer.memory;
     for (std::size_t run = 0; run < part.runs && !failed && !refused; run++) {

@@ -245,18 +245,19 @@ def described(figures: Mapping[str, Any]) -> str:
         return min(runs, key=lambda one: float(one["seconds"]))
 
     lines, steps = [], []
+    modes = [mode for mode, _ in TURNS if all(mode in row for row in figures["rows"].values())]
     for name, row in figures["rows"].items():
         cells = [name, f"{row['stored bytes'] / row['sample bytes']:.2f}"]
-        for mode in ("off", "auto"):
+        for mode in modes:
             ours, raw = best(row[mode]), best(row[f"raw {mode}"])
             rate, of_raw = row["sample bytes"] / ours["seconds"], row["raw bytes"] / raw["seconds"]
             cells += [f"{of_raw / 1e9:.1f}", f"{rate / 1e9:.1f}", f"{rate / of_raw:.2f}",
                       f"{row['stored bytes'] / ours['seconds'] / of_raw:.2f}"]  # fmt: skip
-        agrees = all(one["agrees"] for mode in ("off", "auto") for one in row[mode])
+        agrees = all(one["agrees"] for mode in modes for one in row[mode])
         busy = best(row["off"])["stages"]
         cells += [f"{row['in lanes'] / 1e9:.1f}" if "in lanes" in row else "–"]
         cells += [f"{busy.get('read+copy', 0):.2f}", f"{busy.get('kernel', 0):.2f}"]
-        cells += [f"{100 * best(row['auto'])['checked']:.0f} %", "yes" if agrees else "NO", f"{row['opening']:.2f}"]
+        cells += [f"{100 * best(row[modes[-1]])['checked']:.0f} %", "yes" if agrees else "NO", f"{row['opening']:.2f}"]
         lines.append(cells)
         if found := row.get("breakdown"):
             names = ("planning", "begin", "read and copy", "nvCOMP", "unshuffle", "other decoding", "histogram")
@@ -265,7 +266,7 @@ def described(figures: Mapping[str, Any]) -> str:
                           f"{found['stored'] / found['read and copy'] / 1e9:.1f}",
                           f"{found['samples'] / found['nvCOMP'] / 1e9:.1f}"])  # fmt: skip
     rates = ("raw", "samples", "of raw", "bytes of raw")
-    columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in ("off", "auto") for one in rates),
+    columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in modes for one in rates),
                "lanes alone: samples", "off: read busy, s", "kernel busy, s", "checked", "agrees",
                "opening, s"]  # fmt: skip
     of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "nvCOMP", "unshuffle",

@@ -16,6 +16,7 @@ from tests.benchmarks.targets import (
     from_disk,
     from_file,
     kernel,
+    later,
     longer,
     share,
     slowest,
@@ -222,13 +223,16 @@ ROWS: tuple[Row, ...] = (
               "copy, reached 0.82; C++ threads that read into one buffer while the device fetches the other reach "
               "0.92. docs/design.md lists the steps in between."),
     Row("file in the page cache to its sums, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
-        partial(from_file, GPUS, "4 GPUs", "pinned", "reduce", verify="sample")),
+        partial(from_file, GPUS, "4 GPUs", "pinned", "reduce", verify="sample"),
+        bound="as the next row."),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="recorded with kvikio, whose 64 threads share the memory and last-level cache of the host. Without a "
-              "job, kvikio reaches 0.7, and the C++ threads that have replaced it since reach 0.81; two GPUs reach "
-              "0.77 for the whole job. GPUs could read a mapped file themselves, but the operating system registers "
-              "mappings one at a time: 60 to 70 GB/s for all GPUs together."),
+        bound="copies by the CPU out of the page cache. The host of this record was slow: one GPU got 36 GB/s, not 48 "
+              "as usual. On another one, where pinned memory gave 160 GB/s, the threads that read reached 88 while "
+              "the device interrupted the host for each copy, and reach 106 (0.66) since they look at events; a whole "
+              "job reached 82 to 94 on 64 GiB and 102 on 256 GiB. 50 of 64 cores copy 2.1 GB/s each then. Without a "
+              "device 32 threads copied 115 GB/s, and 64 no more. GPUs could read a mapped file themselves, but the "
+              "operating system registers mappings one at a time: 60 to 70 GB/s for all GPUs together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
         bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads. 60 % "
@@ -252,20 +256,17 @@ ROWS: tuple[Row, ...] = (
               "registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
-        partial(longer, GPUS, "cold, one GPU", "warm, one GPU")),
+        partial(longer, GPUS, "cold, one GPU", "warm, one GPU"),
+        bound="sources in C++ were compiled one after the other. Now all are while everything is imported: 1.5 s less "
+              "on two cores."),
     Row("the same, next to an interpreter that imports CuPy and distributed and makes a context",
-        seconds(0.4, "s more"), partial(longer, GPU, "warm", "bare interpreter")),
+        seconds(0.4, "s more"), partial(longer, GPUS, "warm, one GPU", "bare interpreter")),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
-        bound="spawned workers took 6.4 s, forked ones 3.9 s: 1.6 s until the command has imported Dask and forked the "
-              "workers, 1.6 s for the CUDA contexts of four processes, which wait for each other in the driver (one "
-              "alone takes 0.3 s), 0.3 s for kernels and work, 0.4 s until the driver has released the contexts. "
-              "Forking saved 1.0 s, starting its server before the command's own imports 0.6 s, one visible GPU per "
-              "process and contexts made while Dask starts 0.4 s, chunks for all threads 0.4 s. One work queue per GPU "
-              "would save another 0.4 s, but copies and kernels would wait for each other. Unless told otherwise such "
-              "a file goes to one GPU."),
-    Row("the same, next to one GPU", seconds(1.3, "s more"), partial(longer, GPUS, "warm", "warm, one GPU"),
-        bound="the driver makes contexts one after the other. Since this record workers no longer describe the failure "
-              "of an optional warm-up, which took each of them 0.2 s."),
+        bound="the CUDA contexts of four processes, which wait for each other in the driver, take 1.3 s, releasing "
+              "them 0.4 s. Since this record they are made while everything is imported: 2.5 to 2.7 s on another host, "
+              "where one GPU took 1.6 s. Unless told otherwise such a file goes to one GPU."),
+    Row("files of 8 and 32 GiB, until four GPUs read, next to one", seconds(1.3, "s more"),
+        partial(later, GPUS, "4 GPU", "1 GPU"), bound="the driver makes contexts one after the other."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
     Row("scheduling of 10,000 chunks", Need(0.01, "of the run", at_most=True),
         partial(waiting, CORES, "scheduling", "share")),

@@ -204,6 +204,11 @@ def stored(machine: str) -> str:
     return f"{text}\n\n{formats.described_commands(commands)}" if commands else text
 
 
+def streamed() -> str:
+    """Rates of other formats beside raw samples over many GiB."""
+    return format_rates.described(read("format_streaming_H100.json"))
+
+
 def of_question_kernels() -> str:
     """Kernels of quantiles, digests, powers and calibration, beside the read stream and CuPy."""
     return question_rates.described(read(f"question_kernels_{GPU}.json"))
@@ -273,7 +278,9 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "verified rates, H100": partial(verified, "H100"), "verified rates, two cores": partial(verified, CORES),
     },
     DOCS / "guarantees.md": {"chaos": chaos},
-    DOCS / "formats.md": {"formats": partial(stored, "H100"), "formats, two cores": partial(stored, CORES)},
+    DOCS / "formats.md": {
+        "formats": partial(stored, "H100"), "formats, 32 GiB": streamed, "formats, two cores": partial(stored, CORES),
+    },
 }  # fmt: skip
 
 

@@ -259,6 +259,14 @@ def waiting(machine: str, *keys: str) -> Figure:
     return Figure(value(read(f"waiting_{machine}"), *keys))
 
 
+def later(machine: str, where: str, than: str) -> Figure:
+    """Seconds by which commands of `growth` begin to compute later in one place than in another, at the worst size."""
+    starts: dict[int, dict[str, float]] = {}
+    for run in read(f"growth_{machine}")["runs"]:
+        starts.setdefault(run["samples"], {})[run["where"]] = run["seconds"] - run["seconds after the start"]
+    return Figure(max(start[where] - start[than] for start in starts.values()))
+
+
 def longer(machine: str, what: str, than: str) -> Figure:
     """Seconds by which a command of `waiting` takes longer than another one."""
     taken = value(read(f"waiting_{machine}"), "command, seconds")

@@ -18,12 +18,13 @@ from pipeline.gpu.pinned import SOURCE, Pending, Reader, Writer
 Address, Size, Flags = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint
 Out = ctypes.POINTER(ctypes.c_void_p)
 REFUSED = 2  # CUDA_ERROR_OUT_OF_MEMORY
+NOT_READY = 600  # CUDA_ERROR_NOT_READY
 LOST = 700  # CUDA_ERROR_ILLEGAL_ADDRESS
 _kept: list[Any] = []
 
 
 class HostDriver:
-    """Copies are deferred until an event recorded after them is synchronised.
+    """Copies are deferred until somebody asks for the second time whether an event after them has occurred.
 
     Attributes
     ----------
@@ -41,11 +42,12 @@ class HostDriver:
         self._memory: list[Any] = []
         self._asked: dict[int, list[list[int]]] = {}  # copies by stream; a finished one is empty
         self._behind: dict[int, list[list[int]]] = {}  # copies before an event
+        self._asked_for: set[int] = set()  # events, once
         kinds = {
             "set_context": (Address,), "allocate": (Out, Size, Flags), "create_stream": (Out, Flags),
             "create_event": (Out, Flags), "to_device": (ctypes.c_uint64, Address, Size, Address),
             "to_host": (Address, ctypes.c_uint64, Size, Address), "record": (Address, Address),
-            "synchronize": (Address,),
+            "query": (Address,),
         }  # fmt: skip
         self._calls = [self._call(name, kind) for name, kind in kinds.items()]
 
@@ -54,13 +56,12 @@ class HostDriver:
         return [ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._calls]
 
     def _call(self, name: str, kind: tuple[Any, ...]) -> Any:
-        work: Callable[..., None] = getattr(self, f"_{name}")
+        work: Callable[..., int | None] = getattr(self, f"_{name}")
 
         def call(*arguments: Any) -> int:
             with self._lock:
-                if name not in self.refuses:
-                    work(*arguments)
-                return self.refuses.get(name, 0)
+                status = None if name in self.refuses else work(*arguments)
+                return self.refuses.get(name, status or 0)
 
         return ctypes.CFUNCTYPE(ctypes.c_int, *kind)(call)
 
@@ -89,11 +90,16 @@ class HostDriver:
         self._asked[stream] = [copy for copy in self._asked[stream] if copy]
         self._behind[event] = list(self._asked[stream])
 
-    def _synchronize(self, event: int) -> None:
+    def _query(self, event: int) -> int:
+        if event not in self._asked_for:
+            self._asked_for.add(event)
+            return NOT_READY
+        self._asked_for.remove(event)
         for copy in self._behind[event]:
             if copy:
                 ctypes.memmove(*copy)
                 copy.clear()
+        return 0
 
 
 class Target:

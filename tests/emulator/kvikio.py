@@ -22,8 +22,15 @@ class HostStream(nullcontext[Any]):
 
     ptr = 0
 
-    def __init__(self, non_blocking: bool = False) -> None:
+    def __init__(self, non_blocking: bool = False, priority: int = 0) -> None:
         super().__init__(self)
+
+    def record(self) -> HostEvent:
+        """An event that has occurred."""
+        return HostEvent()
+
+    def wait_event(self, event: HostEvent) -> None:
+        """Go on at once."""
 
     def synchronize(self) -> None:
         """Return at once."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -61,17 +64,28 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
         return usable if load.nbytes >= small else 1
 
     calls: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", calls.append)
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(gpus))
     for module in (pipeline.cluster.choice, pipeline.cluster.placement):
         monkeypatch.setattr(module, "best_number", best_number)
     pipeline.__main__.expect_processes(words)
-    assert calls == [GPU_WORKER] * starts
+    assert [len(gpus) > 1 for gpus in calls] == [True] * starts
 
 
 def devices(number: int) -> Devices:
     gpus = tuple(Gpu(i, "planted", f"GPU-{i}", 2**37, 2**37) for i in range(number))
     return Devices(gpus, "1", "1", None if number else "no NVIDIA GPU is visible")
+
+
+def test_other_commands_make_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On all GPUs, for what may never compute there."""
+    calls: list[Any] = []
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", lambda gpus: calls.append("early"))
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(2))
+    for words in (["plan", "histogram", "samples.bin", "--gpus", "all"], ["compare", "samples.bin", "--gpus", "all"]):
+        pipeline.__main__.expect_processes(words)
+    assert calls == [GPU_WORKER] * 2
 
 
 @pytest.mark.parametrize(("nbytes", "asks"), [(2**32 - 1, False), (2**32, True), (2**40, True)])
@@ -92,11 +106,11 @@ def test_environment_says_which_gpus(
     gpus: str, words: list[str], starts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
+    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", calls.append)
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(2))
     monkeypatch.setenv("DASK_PIPELINE__GPUS", gpus)
     pipeline.__main__.expect_processes(["histogram", "samples.bin", *words])
-    assert calls == [GPU_WORKER] * starts
+    assert calls == [[f"GPU-{number}" for number in range(2)]] * starts
 
 
 @pytest.mark.parametrize(
@@ -218,3 +232,42 @@ def test_context_of_the_only_gpu_is_begun_first(
 
 def test_a_word_that_is_too_long_for_a_file_is_no_job() -> None:
     assert not pipeline.__main__.computes_on_gpu("x" * 5000) and pipeline.__main__.computes_on_gpu("histogram")
+
+
+@pytest.mark.parametrize(
+    ("words", "driver", "compiled"),
+    [
+        (["histogram", "samples.bin"], "missing", ["cpu.cpp", "check.cpp"]),
+        (["histogram", "samples.bin"], ".", ["pinned.cpp", "check.cpp"]),
+        (["histogram", "samples.bin", "--device", "cpu"], ".", ["cpu.cpp", "check.cpp"]),
+        (["map", "add", "samples.bin", "samples.bin"], "missing", ["check.cpp"]),
+        (["info", "samples.bin"], "missing", []), (["histogram", "missing.bin"], "missing", []),
+    ],
+)  # fmt: skip
+def test_sources_of_the_job_are_compiled_meanwhile(
+    words: list[str], driver: str, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: SimpleQueue[Path] = SimpleQueue()
+    monkeypatch.setattr(cxx, "library", calls.put)
+    monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", driver)
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(0))
+    pipeline.__main__.expect_processes(words)
+    found = [calls.get(timeout=60) for _ in compiled]
+    assert sorted(source.name for source in found) == sorted(compiled) and calls.empty()
+    assert all(source.is_file() for source in found)
+
+
+def test_sources_are_compiled_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other's compiler to begin."""
+    both, names = Barrier(2), ("one.cpp", "another.cpp")
+
+    def compiled(*_: Any) -> bytes:
+        both.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(cxx, "compiler", lambda: (sys.executable,))
+    monkeypatch.setattr(cxx, "_compile", compiled)
+    for name in names:
+        (tmp_path / name).touch()
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(cxx.library, (tmp_path / name for name in names))] == [None, None]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.cluster.choice import SPEEDS
-from pipeline.cluster.placement import Chosen
+from pipeline.cluster.choice import SPEEDS, Chosen
 from pipeline.estimate import aggregate, array, machine
 from pipeline.gpu.devices import Devices, Gpu
 from tests.cases.web_server import web_server

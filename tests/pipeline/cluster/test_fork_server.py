@@ -212,59 +212,6 @@ def test_workers_are_spawned_where_no_server_can_be_started(monkeypatch: pytest.
     assert left(long) == []
 
 
-ON_GPUS = """
-if __name__ == "__main__":
-    import os, sys
-    os.environ["DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC"] = "1"
-    import pipeline.__main__
-    from multiprocessing import forkserver
-    from contextlib import contextmanager
-    from dataclasses import replace
-    from pipeline.cluster import choice, placement
-    from pipeline.gpu import devices
-
-    gpus = tuple(devices.Gpu(number, "planted", f"GPU-{number}", 2**37, 2**37) for number in range(2))
-    placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
-    placement.best_number = choice.best_number = lambda load, usable, *_: usable
-    servers = []
-    expect = pipeline.__main__.expect_processes
-
-    def expecting(words):
-        expect(words)
-        servers.append(forkserver._forkserver._forkserver_pid)
-        assert "numpy" not in sys.modules
-        import pipeline.engine.run_loop
-        opened = placement.open_workers
-
-        @contextmanager
-        def on_cpu(*arguments):
-            with opened(*arguments) as workers:
-                servers.extend(workers.client.run(os.getppid).values())
-                yield replace(workers, device="cpu")
-
-        pipeline.engine.run_loop.open_workers = on_cpu
-
-    pipeline.__main__.expect_processes = expecting
-    try:
-        pipeline.__main__.main()
-    finally:
-        print(servers)
-"""
-
-
-def test_server_that_was_started_first_is_the_one(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "baru").write_text(ON_GPUS)
-    for words in (["histogram", "samples.bin", "-q", "--json"], ["histogram", "samples.bin", "--help"]):
-        command = [sys.executable, str(tmp_path / "baru"), *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            printed, said = process.communicate(timeout=60)
-        first, *workers = json.loads(printed.splitlines()[-1])
-        assert (process.returncode, said) == (0, "")
-        assert workers == ([] if "--help" in words else [first] * 2)
-        assert not psutil.pid_exists(first)
-        assert left(folder) == []
-
-
 def test_server_is_ended_where_dask_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
         raise ImportError("planted")

@@ -138,7 +138,7 @@ def test_system_that_refuses(fd: int) -> None:
     assert start(reader, fd, Target(1000), 0, 0).get() == 1000
 
 
-@pytest.mark.parametrize("function", ["to_device", "record", "synchronize"])
+@pytest.mark.parametrize("function", ["to_device", "record", "query"])
 def test_device_that_is_lost(fd: int, function: str, refusal: list[int]) -> None:
     """Every read reports the error, and none waits forever."""
     driver = HostDriver()

@@ -71,7 +71,7 @@ def test_many_writes_at_once(mapping: Any) -> None:
             np.testing.assert_array_equal(mapping[at : at + 100], content[100 * run : 100 * run + 100])
 
 
-@pytest.mark.parametrize("function", ["to_host", "record", "synchronize"])
+@pytest.mark.parametrize("function", ["to_host", "record", "query"])
 def test_device_that_is_lost_while_it_is_written(mapping: Any, function: str, refusal: list[int]) -> None:
     driver = HostDriver()
     writer = HostWriter(driver, 3, 64)

@@ -1,0 +1,48 @@
+"""A process that waits for what a worker is to run: makes a context and imports modules meanwhile.
+
+python -m pipeline.cluster.early_worker FD MODULE…
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+
+from pipeline.cluster.cuda_preload import make_context
+from pipeline.process.supervisor import end_with_parent
+
+MOST_FDS = 256
+
+
+def main(fd: int, modules: Sequence[str]) -> int:
+    """Return the exit status of what came over a socket; modules that cannot be found are skipped."""
+    end_with_parent()
+    make_context()
+    for module in modules:
+        with suppress(ImportError):
+            import_module(module)
+    from multiprocessing import forkserver, reduction, resource_tracker, spawn, util
+
+    from pipeline.cluster import fork_preload
+
+    fork_preload.in_worker()
+    with socket.socket(fileno=fd) as connection:
+        try:
+            reads, _held, tracker, *inherited = reduction.recvfds(connection, MOST_FDS)
+        except (EOFError, OSError):  # it is not needed
+            return 0
+    # As a process that a fork server has forked.
+    resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
+    forkserver._forkserver._inherited_fds = inherited  # type: ignore[attr-defined]
+    try:
+        return int(spawn._main(reads, os.dup(reads)))
+    finally:
+        util._flush_std_streams()  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    os._exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,162 @@
+"""Processes of GPU workers that wait for their cluster; here they compute on the CPU."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from pipeline.cluster import early, placement
+from pipeline.cluster.placement import Placement
+from pipeline.process.exit_status import STATUS
+from pipeline.threads import SWITCH_SECONDS
+
+ON_GPUS = """
+if __name__ == "__main__":
+    import json, os, sys
+    os.environ["DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC"] = "1"
+    import pipeline.__main__
+    from contextlib import contextmanager
+    from dataclasses import replace
+    from pipeline.cluster import choice, early, placement
+    from pipeline.gpu import devices
+
+    gpus = tuple(devices.Gpu(number, "planted", f"GPU-{{number}}", 2**37, 2**37) for number in range(2))
+    placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
+    placement.best_number = choice.best_number = lambda load, usable, *_: usable
+    told = {{"waiting": {{}}, "workers": []}}
+    expect = pipeline.__main__.expect_processes
+
+    def seen():
+        import signal
+        blocked = sorted(number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        return [os.environ["CUDA_VISIBLE_DEVICES"], os.getpid(), os.getppid(), blocked,
+                round(sys.getswitchinterval(), 6), os.environ["OPENBLAS_NUM_THREADS"], sys.stdin.read()]
+
+    def expecting(words):
+        expect(words)
+        told["waiting"] = {{gpu: waits.process.pid for gpu, waits in early._waiting.items()}}
+        assert "numpy" not in sys.modules
+        {expected}
+        import pipeline.engine.run_loop
+        opened = placement.open_workers
+
+        @contextmanager
+        def on_cpu(*arguments):
+            with opened(*arguments) as workers:
+                told["workers"] = list(workers.client.run(seen).values())
+                {started}
+                yield replace(workers, device="cpu")
+
+        pipeline.engine.run_loop.open_workers = on_cpu
+
+    pipeline.__main__.expect_processes = expecting
+    try:
+        pipeline.__main__.main()
+    finally:
+        print(json.dumps(told))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a small file, and for scratch files. A socket path has at most 107 bytes."""
+    folder = tmp_path_factory.mktemp("f")
+    np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def told(script: Path, *words: str, expected: str = "pass", started: str = "pass") -> tuple[dict[str, Any], list[str]]:
+    """What the command told, and the other lines that it printed."""
+    script.write_text(ON_GPUS.format(expected=expected, started=started))
+    command = [sys.executable, str(script), "histogram", "samples.bin", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    *others, last = done.stdout.splitlines()
+    told = json.loads(last)
+    assert sorted(told["waiting"]) == ["GPU-0", "GPU-1"]
+    assert not any(map(psutil.pid_exists, [*told["waiting"].values(), *(one[1] for one in told["workers"])]))
+    assert [path.name for path in script.parent.iterdir()] == [script.name]
+    return told, others
+
+
+def test_they_become_the_workers_of_their_gpus(tmp_path: Path, folder: Path) -> None:
+    said, others = told(tmp_path / "baru", "-q", "--json")
+    assert {gpu: pid for gpu, pid, *_ in said["workers"]} == said["waiting"]
+    parents = {parent for _, _, parent, *_ in said["workers"]}
+    assert len(parents) == 1 and parents.isdisjoint(said["waiting"].values())
+    blocked_in_workers = sorted(number.name for number in STATUS if number != signal.SIGTERM)
+    for _, _, _, blocked, interval, blas, stdin in said["workers"]:
+        assert (blocked, interval, blas, stdin) == (blocked_in_workers, SWITCH_SECONDS, "1", "")
+    assert json.loads("\n".join(others))["environment"]["where"] == "2 processes on this machine, one per GPU"
+    assert [path.name for path in folder.iterdir()] == ["samples.bin"]
+
+
+def test_they_end_with_a_command_that_needs_none(tmp_path: Path) -> None:
+    said, _ = told(tmp_path / "baru", "--help")
+    assert said["workers"] == []
+
+
+def test_one_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    """Before it became a worker."""
+    kill = "import signal, time; os.kill(told['waiting']['GPU-0'], signal.SIGKILL); time.sleep(0.5)"
+    said, _ = told(tmp_path / "baru", "-q", "--json", expected=kill)
+    pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
+    assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
+    """It has been told what to run, but is stopped until it is killed."""
+    stop = ("import signal, threading; pid = told['waiting']['GPU-0']; os.kill(pid, signal.SIGSTOP); "
+            "threading.Timer(2.5, os.kill, (pid, signal.SIGKILL)).start()")  # fmt: skip
+    said, _ = told(tmp_path / "baru", "-q", "--json", expected=stop)
+    pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
+    assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+def test_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    kill = "import signal; os.kill(told['waiting']['GPU-0'], signal.SIGKILL)"
+    _, others = told(tmp_path / "baru", "-q", "--json", started=kill)
+    assert json.loads("\n".join(others))["result"]["histogram"]["storage"]["values"].count(1) == 1000
+
+
+def test_command_that_is_killed_leaves_none(tmp_path: Path) -> None:
+    stays = "print(json.dumps(told), flush=True); import time; time.sleep(60)"
+    (tmp_path / "baru").write_text(ON_GPUS.format(expected="pass", started=stays))
+    words = [sys.executable, str(tmp_path / "baru"), "histogram", "samples.bin"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as command:
+        try:
+            assert command.stdout is not None
+            said = json.loads(command.stdout.readline())
+            processes = [psutil.Process(pid) for pid in (said["workers"][0][2], *said["waiting"].values())]
+        finally:
+            command.kill()
+    _, alive = psutil.wait_procs(processes, 20)
+    assert alive == []
+
+
+def test_other_gpus_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a wrong guess, before a run takes its place."""
+    kept: list[Any] = []
+    monkeypatch.setattr(early, "keep", kept.append)
+    with placement.open_workers(Placement("cpu"), 0):
+        pass
+    assert kept == [()]
+
+
+def test_processes_of_other_gpus_are_killed() -> None:
+    early.start(["a", "b"], (), {})
+    both = [waits.process for waits in early._waiting.values()]
+    early.keep(["b"])
+    assert both[0].wait(20) == -signal.SIGKILL and both[1].poll() is None
+    early.keep()
+    assert both[1].wait(20) == -signal.SIGKILL and not early._waiting
