@@ -161,7 +161,7 @@ def next_pass(main: Pass) -> Pass:
     due = tuple(compress(main.jobs, surveys_due(main.jobs)))
     if not due:
         return main
-    pass_ = replace(main, jobs=tuple(job.survey() for job in due))
+    pass_ = replace(main, jobs=tuple(job.survey() for job in due), again=True)
     return replace(pass_, verify="off", proven=True) if due[0].proven else pass_
 
 
@@ -222,7 +222,7 @@ def _one_pass(
     number = len(planned) - len(chunks) if isinstance(planned, tuple) and isinstance(chunks, tuple) else 0
     before, replays, mode = samples, Replays(loop), _mode(loop, pass_)
     if pass_.device == "cpu" and (mode == "off" or not checks_of(pass_, source.dtype, 0)):
-        pass_ = replace(pass_, verify="off")  # but by tasks of their own
+        pass_ = replace(pass_, verify="off", again=mode != "off" or pass_.again)  # but by tasks of their own
 
     def agreed(part: Part) -> None:
         done.check(part.chunk.index, part.chunk.samples, part.always)

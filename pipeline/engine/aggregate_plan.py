@@ -177,11 +177,13 @@ class Pass(PickledOnce):
     seed
         Of the random choice of the samples on which checks are compared with their references.
     verify
-        How samples are verified beside their read for a GPU.
+        How samples are verified beside their read.
     run
         Of which run it is: a resumed one has the seed of an earlier one.
     proven
         Whether it needs no verification, because a later pass proves what it gives.
+    again
+        Whether a later pass, or a check, reads the same samples.
     spare_bytes
         That decompressing blocks may take on a GPU.
     """
@@ -195,6 +197,7 @@ class Pass(PickledOnce):
     run: str = ""
     spare_bytes: int = sys.maxsize
     proven: bool = False
+    again: bool = False
 
     @property
     def resident(self) -> bool:

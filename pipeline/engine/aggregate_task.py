@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kernels.common.once import once_per_process
 from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
 from pipeline.engine.aggregate_beside import Behind, Beside, checking_beside
+from pipeline.engine.aggregate_fetched import Fetched, fetched_of
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_reference import Reference, recompute_part
 from pipeline.engine.pace import Check
@@ -182,9 +183,9 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | Behi
         yield from device_blocks(chunk, timeline, pass_.block_bytes, beside, pass_.spare_bytes)
         return
     frame = max(job.workflow.frame(job.options) for job in pass_.jobs)
-    read = read_blocks(chunk, timeline)
-    if isinstance(beside, Behind):
-        read = _followed(read, beside)
+    fetched = fetched_of(pass_, chunk)
+    read = read_blocks(chunk, timeline, fetched.fetching if fetched else None)
+    read = _followed(read, beside if isinstance(beside, Behind) else None, fetched)
     for block in _gathered(read, FRAMES * frame if frame > 1 else 1):
         with timeline.measure("kernel", block.nbytes):
             # Partials are defined on native samples; converting native ones costs nothing.
@@ -192,13 +193,16 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | Behi
         del block
 
 
-def _followed(blocks: Iterator[NDArray[Any]], beside: Behind) -> Iterator[NDArray[Any]]:
-    """The blocks; the samples of each are checked once it has been computed."""
+def _followed(blocks: Iterator[NDArray[Any]], beside: Behind | None, fetched: Fetched | None) -> Iterator[NDArray[Any]]:
+    """The blocks; the samples of each are checked once it has been computed, and then no longer needed."""
     for block in blocks:
         samples = len(block)
         yield block
         del block
-        beside.follow(samples)
+        if beside:
+            beside.follow(samples)
+        if fetched:
+            fetched.computed(samples)
 
 
 def _gathered(blocks: Iterator[NDArray[Any]], samples: int) -> Iterator[NDArray[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from kernels.common.once import once_per_process
 from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk
+from pipeline.storage.fetching import Fetching, request
 from pipeline.storage.pieces import AnyPiece, BlockPiece, EncodedPiece, FilledPiece, Piece, RemotePiece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned, stored_bytes
 from pipeline.storage.remote.ahead import cut, read_ahead
@@ -26,7 +26,7 @@ DECODED_BYTES = 2**27  # of samples that are decoded ahead, if one piece has no 
 AHEAD_BYTES = 2**25  # read-ahead to request, so that disk and CPU overlap without a second thread
 
 
-def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
+def read_blocks(chunk: Chunk, timeline: Timeline, fetching: Fetching | None = None) -> Iterator[NDArray[Any]]:
     """Blocks of a chunk in order.
 
     Parameters
@@ -35,6 +35,8 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     timeline
         Gets a span ``"read"`` for each block; an encoded block is read and decoded whole within its first span. Of
         remote pieces it is the time that was waited: they are read ahead.
+    fetching
+        Measures the reads of byte runs of files.
 
     Yields
     ------
@@ -48,10 +50,11 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
     """
     itemsize = chunk.dtype.itemsize
     buffer = aligned_empty(min(BLOCK_BYTES // itemsize * itemsize, chunk.nbytes)).data
+    fetching = fetching or Fetching()
     arriving = read_ahead(_requests(chunk.pieces, itemsize))
     for piece in chunk.pieces:
         if isinstance(piece, Piece):
-            yield from _stored(piece, chunk.dtype, buffer, timeline)
+            yield from _stored(piece, chunk.dtype, buffer, timeline, fetching)
         elif isinstance(piece, RemotePiece):
             yield from _arrived(piece, chunk.dtype, arriving, timeline)
         elif isinstance(piece, WholePiece):
@@ -60,13 +63,15 @@ def read_blocks(chunk: Chunk, timeline: Timeline) -> Iterator[NDArray[Any]]:
             yield from _filled(piece, np.frombuffer(buffer, chunk.dtype), timeline)
 
 
-def _stored(piece: Piece, dtype: np.dtype[Any], buffer: memoryview, timeline: Timeline) -> Iterator[NDArray[Any]]:
+def _stored(
+    piece: Piece, dtype: np.dtype[Any], buffer: memoryview, timeline: Timeline, fetching: Fetching
+) -> Iterator[NDArray[Any]]:
     with open_planned(piece) as fd:
         for start in range(0, piece.nbytes, len(buffer)):
             block = buffer[: min(len(buffer), piece.nbytes - start)]
-            with timeline.measure("read", len(block)):
+            with timeline.measure("read", len(block)), fetching.reading():
                 if start % AHEAD_BYTES < len(buffer):
-                    os.posix_fadvise(fd, piece.offset + start, 2 * AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+                    request(fd, piece.offset + start, min(2 * AHEAD_BYTES, piece.nbytes - start))
                 fill(fd, block, piece, start)
             yield np.frombuffer(block, dtype)
 

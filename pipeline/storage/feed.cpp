@@ -1,5 +1,6 @@
 // Reads a run of a file through compiled checks, block by block, without the GIL; called by feed.py.
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +47,8 @@ extern "C" size_t feed(int fd, int64_t offset, size_t nbytes, int64_t first, siz
                        size_t block_bytes, size_t ahead, const Check* checks, size_t number) {
     size_t done = 0;
     while (done < nbytes) {
-        if (ahead && done % ahead < block_bytes) posix_fadvise(fd, offset + done, 2 * ahead, POSIX_FADV_WILLNEED);
+        if (ahead && done % ahead < block_bytes)
+            posix_fadvise(fd, offset + done, std::min(2 * ahead, nbytes - done), POSIX_FADV_WILLNEED);
         const size_t length = nbytes - done < block_bytes ? nbytes - done : block_bytes;
         size_t filled = 0;
         while (filled < length) {

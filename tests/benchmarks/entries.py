@@ -62,7 +62,7 @@ ENTRIES = {
     "matmul_small": Entry("gpu", {"repeats": 1, "cases": ((10, 16), (10, 32))}),
     "counters": Entry("gpu", {"nbytes": 2**27, "names": ("sum float32", "transpose float64, 10001 x 12345")}, "ncu"),
     "histogram_file": Entry("gpus", {"gib": 1}),
-    "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1}),
+    "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1, "rest": 0.0}),
     "array_file": Entry("any", {"mebibytes": 1, "repeats": 1}),
     "jobs": Entry("any", {"mebibytes": 16, "every": 6}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),

@@ -241,12 +241,7 @@ ROWS: tuple[Row, ...] = (
               "comparing through a mapping takes twice as long. NumPy instead of C++ took 14 core seconds, 2.5 s in "
               "all. map and stencil, where a sample is checked, reach 1.17 and 0.95."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
-    Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES),
-        bound="8 GiB go through the page cache, and this virtual machine gets the memory for it from its host. It "
-              "hands memory back that has been free for seconds, and getting it again costs 3 s of system time per "
-              "GiB, 0.3 GB/s a core, as touching memory shows. Reads alone, with long, no or sequential read-ahead, "
-              "had 0.55 to 0.81 GB/s (once 0.30) next to direct reads of 1.0 and 2.3 GB/s; into memory freed just "
-              "before, 1.4 to 2.4. Reading past the page cache would leave nothing there for the next command."),
+    Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES)),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
               "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
               "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "

@@ -233,13 +233,14 @@ def to_file(machine: str, verify: str) -> Figure:
 
 
 def from_disk(machine: str) -> Figure:
-    """Rate of a run on a file that is not in the page cache, over the fastest direct reads."""
+    """Rate of the slowest run on a file that is not in the page cache, over the fastest direct reads."""
     figures = read(f"cold_file_{machine}")
     if not figures["identical"]:
         raise ValueError("the recorded runs differ in their results: a bug to find, not a figure to show")
     rates = figures["bytes per second"]
     best = max(rate for name, rate in rates.items() if name.startswith("direct"))
-    return Figure(rates["ours"] / best, f"{rates['ours'] / 1e9:.2f} GB/s")
+    ours = min(rate for name, rate in rates.items() if name.startswith("ours"))
+    return Figure(ours / best, f"{ours / 1e9:.2f} GB/s")
 
 
 def command(job: str) -> Figure:
