@@ -15,10 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
 from multiprocessing.connection import wait
+from time import monotonic
 from typing import Any, NamedTuple
 
 from pipeline.cluster.processes import WORKER_PROCESS
 
+END_SECONDS = 1.0  # for processes that were killed, whose contexts the driver removes
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -61,10 +63,14 @@ def start(gpus: Sequence[str], modules: Sequence[str], variables: Mapping[str, s
 
 def keep(gpus: Collection[str] = ()) -> None:
     """Kill the processes of all other GPUs that no worker has taken."""
-    for gpu in _waiting.keys() - gpus:
-        early = _waiting.pop(gpu)
+    killed = [_waiting.pop(gpu) for gpu in _waiting.keys() - gpus]
+    for early in killed:
         early.process.kill()
         early.connection.close()
+    until = monotonic() + END_SECONDS
+    for early in killed:  # Python warns developers of processes that nobody has waited for
+        with suppress(subprocess.TimeoutExpired):
+            early.process.wait(max(until - monotonic(), 0))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -267,6 +268,14 @@ def test_compiler_that_does_not_end_is_ended(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert kept(sources) == []
+
+
+def test_files_of_a_compiler_that_is_killed_are_removed(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of its own, too."""
+    monkeypatch.setenv("CXX", script(sources, f"echo $TMPDIR > {sources}/where; touch $TMPDIR/cc.s; kill -9 $$"))
+    assert answer(sources) is None
+    where = Path((sources / "where").read_text().strip())
+    assert where != Path(tempfile.gettempdir()) and not where.exists()
 
 
 def test_processes_compile_at_the_same_time(sources: Path) -> None:

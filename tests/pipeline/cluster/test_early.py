@@ -101,7 +101,9 @@ def test_they_become_the_workers_of_their_gpus(tmp_path: Path, folder: Path) -> 
     assert [path.name for path in folder.iterdir()] == ["samples.bin"]
 
 
-def test_they_end_with_a_command_that_needs_none(tmp_path: Path) -> None:
+def test_they_end_with_a_command_that_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of processes that nobody has waited for Python would warn."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
     said, _ = told(tmp_path / "baru", "--help")
     assert said["workers"] == []
 
@@ -121,6 +123,15 @@ def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
     said, _ = told(tmp_path / "baru", "-q", "--json", expected=stop)
     pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
     assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+def test_they_end_where_workers_are_spawned(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server can be started: the path of its socket would be too long."""
+    (long := tmp_path.parent / f"{tmp_path.name}{'x' * 100}").mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    ended = "import psutil; assert not any(map(psutil.pid_exists, told['waiting'].values()))"
+    said, _ = told(tmp_path / "baru", "-q", "--json", started=ended)
+    assert len(said["workers"]) == 2
 
 
 def test_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
