@@ -19,11 +19,11 @@ MOST_FDS = 256
 
 
 def main(fd: int, modules: Sequence[str]) -> int:
-    """Return the exit status of what came over a socket; modules that cannot be found are skipped."""
+    """Return the exit status of what came over a socket; modules that cannot be imported are skipped."""
     end_with_parent()
     make_context()
     for module in modules:
-        with suppress(ImportError):
+        with suppress(Exception):  # raised again where it is needed
             import_module(module)
     from multiprocessing import forkserver, reduction, resource_tracker, spawn, util
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -114,6 +115,34 @@ def test_one_that_was_killed_is_replaced(tmp_path: Path) -> None:
     said, _ = told(tmp_path / "baru", "-q", "--json", expected=kill)
     pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
     assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+DYING = """
+        def dying(process, taken=early._taken):
+            one = taken(process)
+            if one is not None and one.process.pid == told["waiting"]["GPU-0"]:
+                one.process.kill()
+                os.waitid(os.P_PID, one.process.pid, os.WEXITED | os.WNOWAIT)
+            return one
+        early._taken = dying"""
+
+
+def test_one_that_dies_before_it_is_told_what_to_run_is_replaced(tmp_path: Path) -> None:
+    """After it was seen alive."""
+    said, _ = told(tmp_path / "baru", "-q", "--json", expected=DYING)
+    pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
+    assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+def test_module_that_fails_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process waits on; a worker reports what it needs."""
+    (tmp_path / "cupy.py").write_text("import os\nif os.getenv('CUDA_VISIBLE_DEVICES'): raise RuntimeError\n"
+                                      "raise ImportError")  # fmt: skip
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    monkeypatch.setenv("PYTHONPATH", paths)
+    (tmp_path / "script").mkdir()
+    said, _ = told(tmp_path / "script" / "baru", "-q", "--json")
+    assert {gpu: pid for gpu, pid, *_ in said["workers"]} == said["waiting"]
 
 
 def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
