@@ -90,6 +90,8 @@ def compile_ahead(words: list[str]) -> None:
     from kernels.common import cxx
     from kernels.common.nvrtc import KERNELS
 
+    if words[0] not in os.listdir(KERNELS):  # a path, which may lead to sources that are not this project's
+        return
     on_gpu = option(words, "--device") != "cpu" and os.path.exists(NVIDIA_DRIVER)
     sources = [KERNELS / words[0] / "check.cpp"]
     sources += [KERNELS.parent / "pipeline" / "gpu" / "pinned.cpp"] if on_gpu else [KERNELS / words[0] / "cpu.cpp"]

@@ -54,7 +54,7 @@ def library(source: Path) -> ctypes.CDLL | None:
 
 def expected(source: Path) -> bool:
     """Whether `library` will probably succeed, without compiling: there are a source and a compiler."""
-    return source.is_file() and compiler() is not None
+    return os.path.isfile(source) and compiler() is not None  # False for a path that is too long
 
 
 @cache
@@ -145,7 +145,11 @@ def _compile(words: tuple[str, ...], source: Path) -> bytes:
 def _run(command: Sequence[str]) -> None:
     """Run the compiler silently; on an error or an interrupt its whole process group is killed."""
     none = subprocess.DEVNULL
-    with subprocess.Popen(command, stdin=none, stdout=none, stderr=none, start_new_session=True) as process:
+    # Its own temporary files go where its library goes: one that is killed leaves them.
+    variables = os.environ | {"TMPDIR": os.path.dirname(command[-1])}
+    with subprocess.Popen(
+        command, stdin=none, stdout=none, stderr=none, start_new_session=True, env=variables
+    ) as process:
         try:
             status = _wait(process, command[0])
         except BaseException:

@@ -15,10 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
 from multiprocessing.connection import wait
+from time import monotonic
 from typing import Any, NamedTuple
 
 from pipeline.cluster.processes import WORKER_PROCESS
 
+END_SECONDS = 1.0  # for processes that were killed, whose contexts the driver removes
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -47,7 +49,8 @@ def start(gpus: Sequence[str], modules: Sequence[str], variables: Mapping[str, s
             continue
         ours, theirs = socket.socketpair()
         with theirs:
-            words = [sys.executable, "-m", "pipeline.cluster.early_worker", str(theirs.fileno()), *modules]
+            numbers = str(os.getpid()), str(theirs.fileno())
+            words = [sys.executable, "-m", "pipeline.cluster.early_worker", *numbers, *modules]
             try:
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
@@ -61,10 +64,17 @@ def start(gpus: Sequence[str], modules: Sequence[str], variables: Mapping[str, s
 
 def keep(gpus: Collection[str] = ()) -> None:
     """Kill the processes of all other GPUs that no worker has taken."""
-    for gpu in _waiting.keys() - gpus:
-        early = _waiting.pop(gpu)
+    _kill([_waiting.pop(gpu) for gpu in _waiting.keys() - gpus])
+
+
+def _kill(processes: Sequence[_Early]) -> None:
+    for early in processes:
         early.process.kill()
         early.connection.close()
+    until = monotonic() + END_SECONDS
+    for early in processes:  # Python warns developers of processes that nobody has waited for
+        with suppress(subprocess.TimeoutExpired):
+            early.process.wait(max(until - monotonic(), 0))
 
 
 @contextmanager
@@ -74,8 +84,12 @@ def taken_first() -> Iterator[None]:
     fork = forked._Popen
 
     def launched(process: Any) -> Any:
-        early = _taken(process)
-        return fork(process) if early is None else _Launched(process, early)
+        if (early := _taken(process)) is not None:
+            try:
+                return _Launched(process, early)
+            except OSError:  # it has died meanwhile, or too many files are open
+                _kill([early])
+        return fork(process)
 
     forked._Popen = staticmethod(launched)
     try:
@@ -124,11 +138,14 @@ class _Launched(popen_forkserver.Popen):
         with self._early.connection as connection:
             try:
                 reduction.sendfds(connection, [reads, held, tracker, *self._fds])
+            except OSError:
+                os.close(writes)
+                raise
             finally:
                 os.close(reads)
                 os.close(held)
-        with open(writes, "wb") as file, suppress(BrokenPipeError):  # killed meanwhile: its exit status tells
-            file.write(text.getbuffer())
+        with suppress(BrokenPipeError), open(writes, "wb") as file:  # killed meanwhile: its exit status tells
+            file.write(text.getbuffer())  # some of it when the file is closed
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         """Its exit status, or minus the signal that ended it; None while it runs."""

@@ -1,6 +1,6 @@
 """A process that waits for what a worker is to run: makes a context and imports modules meanwhile.
 
-python -m pipeline.cluster.early_worker FD MODULE…
+python -m pipeline.cluster.early_worker PARENT FD MODULE…
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from pipeline.process.supervisor import end_with_parent
 MOST_FDS = 256
 
 
-def main(fd: int, modules: Sequence[str]) -> int:
-    """Return the exit status of what came over a socket; modules that cannot be found are skipped."""
+def main(parent: int, fd: int, modules: Sequence[str]) -> int:
+    """Return the exit status of what came over a socket; modules that cannot be imported are skipped."""
     end_with_parent()
+    if os.getppid() != parent:  # it has ended before
+        return 0
     make_context()
     for module in modules:
-        with suppress(ImportError):
+        with suppress(Exception):  # raised again where it is needed
             import_module(module)
     from multiprocessing import forkserver, reduction, resource_tracker, spawn, util
 
@@ -45,4 +47,4 @@ def main(fd: int, modules: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main(int(sys.argv[1]), sys.argv[2:]))
+    os._exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

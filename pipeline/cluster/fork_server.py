@@ -39,6 +39,8 @@ def fork_server(modules: Sequence[str]) -> Iterator[None]:
     If no server can be started, workers are spawned.
     """
     started = start(modules)
+    if not started:
+        early.keep()  # which no spawned worker could become
     try:
         with early.taken_first(), _dask_forks() if started else nullcontext():
             yield

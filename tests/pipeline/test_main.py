@@ -232,6 +232,7 @@ def test_context_of_the_only_gpu_is_begun_first(
 
 def test_a_word_that_is_too_long_for_a_file_is_no_job() -> None:
     assert not pipeline.__main__.computes_on_gpu("x" * 5000) and pipeline.__main__.computes_on_gpu("histogram")
+    assert not pipeline.__main__.is_compiled("x" * 5000)
 
 
 @pytest.mark.parametrize(
@@ -271,3 +272,14 @@ def test_sources_are_compiled_at_the_same_time(tmp_path: Path, monkeypatch: pyte
         (tmp_path / name).touch()
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(cxx.library, (tmp_path / name for name in names))] == [None, None]
+
+
+@pytest.mark.parametrize("word", ["folder", "x" * 5000, ".."])
+def test_sources_elsewhere_are_not_compiled(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first word may be a path, by mistake; a library that is loaded runs what is in it."""
+    (tmp_path / "folder").mkdir()
+    calls: list[Path] = []
+    monkeypatch.setattr(cxx, "expected", calls.append)
+    for job in (word, str(tmp_path / word)):
+        pipeline.__main__.compile_ahead([job])
+    assert calls == []

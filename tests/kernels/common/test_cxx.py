@@ -248,8 +248,10 @@ def test_compiler_that_fails_says_nothing(
 def test_compiler_that_does_not_end_is_ended(
     sources: Path, runs: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The user is told what is waited for, once; further libraries do not wait for it again."""
-    monkeypatch.setenv("CXX", script(sources, f"sleep 3600 & echo $! > {sources}/child; wait"))
+    """The user is told what is waited for, once; further libraries do not wait for it again. Its files are removed."""
+    monkeypatch.setenv("TMPDIR", str(sources))
+    text = f"echo > $TMPDIR/its.s; echo $TMPDIR > {sources}/where; sleep 3600 & echo $! > {sources}/child; wait"
+    monkeypatch.setenv("CXX", script(sources, text))
     monkeypatch.setattr(cxx, "SECONDS", 0.6)
     monkeypatch.setattr(cxx, "PATIENCE_SECONDS", 0.3)
     began = time.monotonic()
@@ -266,7 +268,7 @@ def test_compiler_that_does_not_end_is_ended(
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert kept(sources) == []
+    assert kept(sources) == [] and not Path((sources / "where").read_text().strip()).exists()
 
 
 def test_processes_compile_at_the_same_time(sources: Path) -> None:

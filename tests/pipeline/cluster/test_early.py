@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -101,7 +102,9 @@ def test_they_become_the_workers_of_their_gpus(tmp_path: Path, folder: Path) -> 
     assert [path.name for path in folder.iterdir()] == ["samples.bin"]
 
 
-def test_they_end_with_a_command_that_needs_none(tmp_path: Path) -> None:
+def test_they_end_with_a_command_that_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of processes that nobody has waited for Python would warn."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
     said, _ = told(tmp_path / "baru", "--help")
     assert said["workers"] == []
 
@@ -114,6 +117,34 @@ def test_one_that_was_killed_is_replaced(tmp_path: Path) -> None:
     assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
 
 
+DYING = """
+        def dying(process, taken=early._taken):
+            one = taken(process)
+            if one is not None and one.process.pid == told["waiting"]["GPU-0"]:
+                one.process.kill()
+                os.waitid(os.P_PID, one.process.pid, os.WEXITED | os.WNOWAIT)
+            return one
+        early._taken = dying"""
+
+
+def test_one_that_dies_before_it_is_told_what_to_run_is_replaced(tmp_path: Path) -> None:
+    """After it was seen alive."""
+    said, _ = told(tmp_path / "baru", "-q", "--json", expected=DYING)
+    pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
+    assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+def test_module_that_fails_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process waits on; a worker reports what it needs."""
+    (tmp_path / "cupy.py").write_text("import os\nif os.getenv('CUDA_VISIBLE_DEVICES'): raise RuntimeError\n"
+                                      "raise ImportError")  # fmt: skip
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    monkeypatch.setenv("PYTHONPATH", paths)
+    (tmp_path / "script").mkdir()
+    said, _ = told(tmp_path / "script" / "baru", "-q", "--json")
+    assert {gpu: pid for gpu, pid, *_ in said["workers"]} == said["waiting"]
+
+
 def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
     """It has been told what to run, but is stopped until it is killed."""
     stop = ("import signal, threading; pid = told['waiting']['GPU-0']; os.kill(pid, signal.SIGSTOP); "
@@ -121,6 +152,15 @@ def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
     said, _ = told(tmp_path / "baru", "-q", "--json", expected=stop)
     pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
     assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+
+
+def test_they_end_where_workers_are_spawned(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server can be started: the path of its socket would be too long."""
+    (long := tmp_path.parent / f"{tmp_path.name}{'x' * 100}").mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    ended = "import psutil; assert not any(map(psutil.pid_exists, told['waiting'].values()))"
+    said, _ = told(tmp_path / "baru", "-q", "--json", started=ended)
+    assert len(said["workers"]) == 2
 
 
 def test_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -160,3 +200,8 @@ def test_processes_of_other_gpus_are_killed() -> None:
     assert both[0].wait(20) == -signal.SIGKILL and both[1].poll() is None
     early.keep()
     assert both[1].wait(20) == -signal.SIGKILL and not early._waiting
+
+
+def test_process_whose_parent_has_ended_does_nothing() -> None:
+    words = [sys.executable, "-m", "pipeline.cluster.early_worker", str(2**22 + 1), "0", "no_such_module"]
+    assert subprocess.run(words, timeout=60, stdin=subprocess.DEVNULL).returncode == 0
