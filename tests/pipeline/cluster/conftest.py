@@ -32,6 +32,17 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "samples.bin")
 
 
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a small file, and for scratch files. Its name is short: a socket path has at most 107
+    bytes."""
+    folder = tmp_path_factory.mktemp("f")
+    np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
 def _shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (pipeline.cluster.existing, pipeline.cluster.workers, pipeline.engine.submit):
         monkeypatch.setattr(module, "ANSWER_SECONDS", 1)

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -18,6 +17,8 @@ from pipeline.cluster import early, placement
 from pipeline.cluster.placement import Placement
 from pipeline.process.exit_status import STATUS
 from pipeline.threads import SWITCH_SECONDS
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 ON_GPUS = """
 if __name__ == "__main__":
@@ -64,16 +65,6 @@ if __name__ == "__main__":
     finally:
         print(json.dumps(told))
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with a small file, and for scratch files. A socket path has at most 107 bytes."""
-    folder = tmp_path_factory.mktemp("f")
-    np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
 
 
 def told(script: Path, *words: str, expected: str = "pass", started: str = "pass") -> tuple[dict[str, Any], list[str]]:

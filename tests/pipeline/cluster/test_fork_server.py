@@ -15,13 +15,14 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
 import pipeline.cluster.fork_server
 from pipeline.cluster.fork_server import WORKER, fork_server
 from pipeline.threads import SWITCH_SECONDS
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 # The command on a small file with two processes; each test fills in code to run at two points.
 COMMAND = """
@@ -65,16 +66,6 @@ LOOK = """
     print(json.dumps([server._forkserver_pid, threads, folder, list(workers.client.run(look).values()),
                       read["OPENBLAS_NUM_THREADS"], "pandas" in sys.modules]))
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with a small file. Its name is short: a socket path has at most 107 bytes."""
-    folder = tmp_path_factory.mktemp("f")
-    np.arange(1000, dtype=np.int32).tofile(folder / "samples.bin")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
 
 
 @contextmanager
