@@ -157,7 +157,7 @@ def test_a_machine_with_gpus(
     monkeypatch.setattr(machine, "find_devices", lambda: Devices(gpus, "580.1", "14.0", None))
     one = machine.planned(aggregate.Settings().placement, 10**9, bool, lambda: aggregate.Load("read", 10**9))
     assert one.faster == pytest.approx(SPEEDS["read"].of(2) / SPEEDS["read"].one)
-    assert one.start_up == pytest.approx(choice.seconds(Load("read", 0), 2)) > 0
+    assert 0 < one.start_up == pytest.approx(choice.seconds(Load("read", 0), 2))
     assert one.workers.device == "gpu" and one.workers.computing == 2
 
     def not_here(*_: Any) -> Any:
