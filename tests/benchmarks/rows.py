@@ -275,7 +275,8 @@ ROWS: tuple[Row, ...] = (
     Row("histogram, 4 GiB of int32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "histogram"), in_readme=True,
         bound="0.4 s of CPU time are start-up, more than boost-histogram has, and half of the rest copies out of the "
-              "page cache: every sample is read again for its check, from the last-level cache. Records vary: 0.96, 1.04."),
+              "page cache: every sample is read again for its check, from the last-level cache. Two records gave 0.96 "
+              "and 1.04."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
         bound="0.4 s of CPU time are start-up. Half of the rest is copies out of the page cache: every sample is read "
