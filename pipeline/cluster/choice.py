@@ -30,7 +30,7 @@ class Speed(NamedTuple):
 #
 # One GPU computes in the command's own process. Several have a process each, which start later than that: two by 0.5 to
 # 0.9 s, four by 1.0 to 1.2 s (growth_4xH200).
-PROCESSES_SECONDS = 0.1
+PROCESSES_SECONDS = 0.2
 PROCESS_SECONDS = 0.2
 # More where they are spawned, not forked, by a process that may use a GPU already: four start 3.7 s later
 # (histogram_file_4xH200).

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
-from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -149,8 +148,10 @@ class _Launched(popen_forkserver.Popen):
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         """Its exit status, or minus the signal that ended it; None while it runs."""
-        if self.returncode is None and wait([self.sentinel], 0 if flag == os.WNOHANG else None):
-            self.returncode = self._early.process.wait()
+        if self.returncode is None:
+            process, at_once = self._early.process, flag == os.WNOHANG
+            # Its descriptors are closed before it has ended: the driver may take long to remove its context.
+            self.returncode = process.poll() if at_once else process.wait()
         return self.returncode
 
 

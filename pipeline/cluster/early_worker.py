@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 from pipeline.cluster.cuda_preload import make_context
 from pipeline.process.supervisor import end_with_parent
@@ -27,7 +28,7 @@ def main(parent: int, fd: int, modules: Sequence[str]) -> int:
     for module in modules:
         with suppress(Exception):  # raised again where it is needed
             import_module(module)
-    from multiprocessing import forkserver, reduction, resource_tracker, spawn, util
+    from multiprocessing import forkserver, reduction, resource_tracker, spawn
 
     from pipeline.cluster import fork_preload
 
@@ -38,12 +39,15 @@ def main(parent: int, fd: int, modules: Sequence[str]) -> int:
         except (EOFError, OSError):  # it is not needed
             return 0
     # As a process that a fork server has forked.
-    resource_tracker._resource_tracker._fd = tracker  # type: ignore[attr-defined]
-    forkserver._forkserver._inherited_fds = inherited  # type: ignore[attr-defined]
+    own_tracker: Any = resource_tracker._resource_tracker
+    server: Any = forkserver._forkserver
+    own_tracker._fd, server._inherited_fds = tracker, inherited
     try:
         return int(spawn._main(reads, os.dup(reads)))
     finally:
-        util._flush_std_streams()  # type: ignore[attr-defined]
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):  # none, or closed
+                stream.flush()
 
 
 if __name__ == "__main__":

@@ -40,8 +40,9 @@ class _OfPass:
     def of(cls, key: Hashable) -> Self:
         """That of a pass in this process, by a key of it; the oldest ones are forgotten."""
         with _making:
-            shared: Self = _paces.pop(key, None) or cls()
-            _paces[key] = shared  # the latest
+            of_kind = cls, key
+            shared: Self = _paces.pop(of_kind, None) or cls()
+            _paces[of_kind] = shared  # the latest
             if len(_paces) > KEPT:
                 _paces.popitem(last=False)
             return shared

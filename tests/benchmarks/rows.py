@@ -230,8 +230,8 @@ ROWS: tuple[Row, ...] = (
         bound="copies by the CPU out of the page cache. The host of this record was slow: one GPU got 36 GB/s, not 48 "
               "as usual. On another one, where pinned memory gave 160 GB/s, the threads that read reached 88 while "
               "the device interrupted the host for each copy, and reach 106 (0.66) since they look at events; a whole "
-              "job reached 82 to 94 on 64 GiB and 102 on 256 GiB. 50 of 64 cores copy 2.1 GB/s each then. Without a "
-              "device 32 threads copied 115 GB/s, and 64 no more. GPUs could read a mapped file themselves, but the "
+              "job reached 82 to 94 on 64 GiB and 102 on 256 GiB. 50 of 64 cores are busy then, with 2.1 GB/s "
+              "each; 27, without devices, copied 4.2 GB/s each. GPUs could read a mapped file themselves, but the "
               "operating system registers mappings one at a time: 60 to 70 GB/s for all GPUs together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
@@ -257,8 +257,8 @@ ROWS: tuple[Row, ...] = (
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU"),
-        bound="sources in C++ were compiled one after the other. Now all are while everything is imported: 1.5 s less "
-              "on two cores."),
+        bound="sources in C++ were compiled one after the other. Now all are while everything is imported: 0.6 of the "
+              "time of a first run on two cores."),
     Row("the same, next to an interpreter that imports CuPy and distributed and makes a context",
         seconds(0.4, "s more"), partial(longer, GPUS, "warm, one GPU", "bare interpreter")),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),

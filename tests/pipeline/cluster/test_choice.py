@@ -46,12 +46,12 @@ def test_operations_and_tasks_count_as_bytes_do() -> None:
 def test_seconds_are_the_start_and_the_work() -> None:
     load = Load("read", 10**12)
     assert seconds(load, 1) == pytest.approx(1e12 / 48e9)
-    assert seconds(load, 2) == pytest.approx(0.5 + 1e12 / 88e9)
-    assert seconds(load, 4) == pytest.approx(0.9 + 1e12 / 102e9)
+    assert seconds(load, 2) == pytest.approx(0.6 + 1e12 / 88e9)
+    assert seconds(load, 4) == pytest.approx(1.0 + 1e12 / 102e9)
     assert reason(Load("read", 2**35), 1, 4) == (
-        "32.00 GiB take 0.7 s or more on one, 1.2 s on 4 with the start of their processes"
+        "32.00 GiB take 0.7 s or more on one, 1.3 s on 4 with the start of their processes"
     )
-    assert reason(load, 2, 4).startswith("0.91 TiB take 20.8 s or more on one, 11.9 s on 2, 10.7 s on 4 with ")
+    assert reason(load, 2, 4).startswith("0.91 TiB take 20.8 s or more on one, 12.0 s on 2, 10.8 s on 4 with ")
     assert reason(Load("read", 0), 1, 4) == "several need files of known size"
 
 
@@ -193,7 +193,7 @@ def test_the_only_gpu_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("gpus", "nbytes", "number", "line"),
     [
-        (None, 2**35, 4, "GPU 0 of 4: 32.00 GiB take 0.7 s or more on one, 1.2 s on 4 with the start of their "
+        (None, 2**35, 4, "GPU 0 of 4: 32.00 GiB take 0.7 s or more on one, 1.3 s on 4 with the start of their "
                          "processes"),
         ("2,", 2**35, 4, "GPU 2 of 4: --gpus 2,"), ("2", 0, 4, "GPUs 0, 1 of 4: --gpus 2"),
         (None, 2**42, 1, "GPU 0 of 1: the only one"), (None, 0, 0, ""),

@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.cluster import early, placement
 from pipeline.cluster.placement import Placement
+from pipeline.gpu.devices import Devices
 from pipeline.process.exit_status import STATUS
 from pipeline.threads import SWITCH_SECONDS
 
@@ -196,3 +197,13 @@ def test_processes_of_other_gpus_are_killed() -> None:
 def test_process_whose_parent_has_ended_does_nothing() -> None:
     words = [sys.executable, "-m", "pipeline.cluster.early_worker", str(2**22 + 1), "0", "no_such_module"]
     assert subprocess.run(words, timeout=60, stdin=subprocess.DEVNULL).returncode == 0
+
+
+def test_driver_is_not_asked_again_for_the_first_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it said as the command started is used once: GPUs may be gone by the next run."""
+    asked: list[int] = []
+    monkeypatch.setattr(placement, "find_devices", lambda: asked.append(1) or Devices((), None, None, "none"))
+    placement.ask()
+    for number in (1, 2):
+        with placement.open_workers(Placement(), 0):
+            assert len(asked) == number

@@ -18,9 +18,8 @@ import pipeline.engine.pace
 import pipeline.storage.blocks
 import pipeline.storage.feed
 from pipeline.engine.aggregate import run
-from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_task import ChunkResult, compute_chunk
+from pipeline.engine.aggregate_task import compute_chunk
 from pipeline.engine.pace import LEAST_SECONDS, Check, EvenPace
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
@@ -30,6 +29,7 @@ from pipeline.storage.feed import SOURCE as SOURCE
 from pipeline.storage.planned_file import fill
 from pipeline.storage.sources import Byteorder, open_source
 from tests.cases.aggregation_checks import plainly
+from tests.pipeline.engine.checked_parts import ask_pace, compared
 from workflows.by_rows import by_rows
 from workflows.digest import DIGEST, DigestOptions
 from workflows.histogram import HISTOGRAM, HistogramOptions
@@ -69,14 +69,6 @@ def chunk_of(paths: list[str], verify: str, part: int = 6000, byteorder: Byteord
 
 def pass_of(verify: str, *jobs: Job) -> Pass:
     return Pass(jobs or (COUNTED,), "cpu", verify=verify)
-
-
-def compared(pass_: Pass, chunk: Chunk, result: ChunkResult) -> tuple[int, list[int]]:
-    """Samples that were checked, and the lengths of the parts that agreed."""
-    agreed: list[int] = []
-    parts = Parts(pass_, 1, False, lambda part: agreed.append(part.chunk.samples))
-    parts.compare_beside(chunk, result)
-    return parts.checked, agreed
 
 
 @pytest.mark.parametrize("byteorder", ["little", "big"])
@@ -130,14 +122,7 @@ def test_a_block_is_checked_once_it_is_computed(paths: list[str], monkeypatch: p
 def test_what_is_always_checked_and_what_the_pace_allows(
     paths: list[str], verify: str, when: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(EvenPace, "check", lambda self, nbytes: asked.append(nbytes) or when)
-    result = compute_chunk(pass_ := pass_of(verify), chunk := chunk_of(paths, verify))
-    other = when if verify == "auto" else Check.NOT
-    assert result.checks == tuple(Check.BESIDE if part in chunk.always else other for part in chunk.parts)
-    assert asked == ([4 * part.samples for part in chunk.parts] if verify == "auto" else [])
-    (always,) = chunk.always
-    assert compared(pass_, chunk, result)[0] == (len(SAMPLES) if other is Check.BESIDE else always.samples)
+    ask_pace(EvenPace, when, pass_of(verify), chunk_of(paths, verify), monkeypatch)
 
 
 def test_the_pace() -> None:

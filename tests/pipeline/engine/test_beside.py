@@ -20,9 +20,8 @@ import pipeline.engine.aggregate_reference
 import pipeline.engine.aggregate_task
 import pipeline.engine.pace
 import pipeline.gpu.pinned
-from pipeline.engine.aggregate_parts import Parts
 from pipeline.engine.aggregate_plan import Job, Pass
-from pipeline.engine.aggregate_task import ChunkResult, compute_chunk, warm_up
+from pipeline.engine.aggregate_task import compute_chunk, warm_up
 from pipeline.engine.pace import LEAST_SECONDS, Check, Pace
 from pipeline.engine.replay import Replays
 from pipeline.errors import PipelineError, VerificationError
@@ -32,6 +31,7 @@ from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from tests.cases.aggregation_checks import plainly
 from tests.emulator.kvikio import install
+from tests.pipeline.engine.checked_parts import ask_pace, compared
 from workflows.by_rows import by_rows
 from workflows.digest import DIGEST, DigestOptions
 from workflows.histogram import HISTOGRAM, HistogramOptions
@@ -78,14 +78,6 @@ def pass_of(verify: str, *jobs: Job) -> Pass:
     return Pass(jobs or (Job(on_host(HISTOGRAM), OPTIONS),), "gpu", BLOCK, verify=verify)
 
 
-def compared(pass_: Pass, chunk: Chunk, result: ChunkResult) -> tuple[int, list[int]]:
-    """Samples that were checked, and the lengths of the parts that agreed."""
-    agreed: list[int] = []
-    parts = Parts(pass_, 1, False, lambda part: agreed.append(part.chunk.samples))
-    parts.compare_beside(chunk, result)
-    return parts.checked, agreed
-
-
 @pytest.mark.parametrize("part", [400, 6000, 2**30])
 def test_all_parts_are_checked(paths: list[str], part: int) -> None:
     """Of all jobs, with the places of extremes, however files, blocks and parts are cut."""
@@ -120,15 +112,8 @@ def test_a_chunk_that_begins_later(paths: list[str]) -> None:
 def test_what_is_always_checked_and_what_the_pace_allows(
     paths: list[str], verify: str, when: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(Pace, "check", lambda self, nbytes: asked.append(nbytes) or when)
     monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
-    result = compute_chunk(pass_ := pass_of(verify), chunk := chunk_of(paths, verify))
-    other = when if verify == "auto" else Check.NOT
-    assert result.checks == tuple(Check.BESIDE if part in chunk.always else other for part in chunk.parts)
-    assert asked == ([4 * part.samples for part in chunk.parts] if verify == "auto" else [])
-    (always,) = chunk.always
-    assert compared(pass_, chunk, result)[0] == (len(SAMPLES) if other is Check.BESIDE else always.samples)
+    ask_pace(Pace, when, pass_of(verify), chunk_of(paths, verify), monkeypatch)
 
 
 def test_checks_take_no_more_memory_than_the_chunk(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
