@@ -20,7 +20,7 @@ import pipeline.storage.feed
 from pipeline.engine.aggregate import run
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import compute_chunk
-from pipeline.engine.pace import LEAST_SECONDS, Check, EvenPace
+from pipeline.engine.pace import LEAST_SECONDS, Check, EvenPace, Pace
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage.blocks import read_blocks
@@ -137,6 +137,12 @@ def test_the_pace() -> None:
     assert pace.check(1) is Check.PERHAPS
     pace.add(0.2 * LEAST_SECONDS, 0.0)
     assert pace.check(1) is Check.BESIDE
+
+
+def test_each_kind_of_pace_is_known_by_the_same_key() -> None:
+    of_gpu, of_cpu = Pace.of("key"), EvenPace.of("key")
+    assert (type(of_gpu), type(of_cpu)) == (Pace, EvenPace)
+    assert (Pace.of("key"), EvenPace.of("key")) == (of_gpu, of_cpu)
 
 
 def test_the_pace_is_told_what_was_spent(paths: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

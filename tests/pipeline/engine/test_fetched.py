@@ -152,6 +152,15 @@ def test_pages_stay(path: str, reads: Any, given: list[Chunk], verify: str, read
     assert given == []
 
 
+def test_the_end_of_a_chunk_is_no_whole_unit(
+    path: str, reads: Any, given: list[Chunk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline.engine.aggregate_fetched, "UNIT_BYTES", 12 * PART)
+    reads(dear)
+    compute_chunk(pass_of("off"), chunk_of(path, "off"))
+    assert [end for _, end in spans(given)] == [3000, 6000, 9000, 10_000]
+
+
 def test_a_few_bytes_do_not_tell(path: str, reads: Any, given: list[Chunk], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.engine.aggregate_fetched, "JUDGED_BYTES", 4 * PART + 1)
     reads(dear)
