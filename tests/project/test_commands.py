@@ -75,7 +75,6 @@ FIRST = {  # before the commands of a page: what it takes for granted
     "use.md": ("gzip -c run-1.bin > trace.gz",),
 }
 GIVEN = {  # names that a page's programs take for granted
-    "pictures.md": "import pipeline\nfirst, second = (pipeline.run('histogram', 'data.bin') for _ in 'ab')",
     "use.md": "import numpy, pipeline\narray = numpy.arange(30, dtype='int32').reshape(5, 6)",
 }
 PLACES = {"N": "1", "R": "1", "OPERATION": "add", "JOB": "histogram"}  # in synopses
