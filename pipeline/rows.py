@@ -204,7 +204,8 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
     workflow, options = job.workflow, job.options
     number, available = rows.number or 1, psutil.virtual_memory().available
     if workflow.empty is None:
-        raise UsageError(f"{workflow.name}: expected a job that takes rows, got one without a partial of no samples")
+        raise UsageError(f"{workflow.name}: expected a job that takes rows, got one whose `empty` is None; declare "
+                         "it, or leave the rows out")  # fmt: skip
     surveyed = workflow.survey if job.surveyed else None
     first = workflow.empty if surveyed is None else surveyed.workflow.empty
     if first is not None and (surveyed is None or surveyed.of_rows):

@@ -238,7 +238,7 @@ def _check_edges(edges: Edges) -> None:
     if edges.ndim != 1 or not 2 <= len(edges) <= MAX_BINS + 1:
         raise ValueError(f"--edges: expected 2 to {MAX_BINS + 1} numbers, got {edges.size} in shape {edges.shape}")
     if not np.isfinite(edges).all():
-        raise ValueError("--edges: expected finite numbers, got NaN or infinity; what lies outside is counted anyway")
+        raise ValueError("--edges: expected finite numbers, got NaN or infinity; samples outside are counted anyway")
     falls = np.flatnonzero(~(np.diff(edges) > 0))
     if len(falls):
         i = int(falls[0])

@@ -91,7 +91,7 @@ def matrices(specs: Sequence[Spec]) -> Matrices:
         raise ValueError(f"expected vectors or matrices, got shapes {a} and {b}; multiply by a number with map")
     inner = b[-2] if len(b) > 1 else b[0]
     if a[-1] != inner:
-        axis = "last but one" if len(b) > 1 else "only"
+        axis = "last axis but one" if len(b) > 1 else "only axis"
         raise ValueError(f"expected as many columns in the first matrix as rows in the second, got shapes {a} and {b}: "
                          f"{a[-1]} in the last axis of the first, {inner} in the {axis} of the second")  # fmt: skip
     try:

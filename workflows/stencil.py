@@ -54,21 +54,21 @@ class StencilOptions:
 
     def __post_init__(self) -> None:
         if self.radius < 0:
-            raise ValueError(f"radius: expected 0 or more, got {self.radius}")
+            raise ValueError(f"--radius: expected 0 or more, got {self.radius}")
         if self.boundary not in BOUNDARIES:
-            raise ValueError(f"boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}")
+            raise ValueError(f"--boundary: expected one of {', '.join(BOUNDARIES)}, got {self.boundary!r}")
         if self.weights is None:
             return
         if not isinstance(self.weights, np.ndarray):
-            raise ValueError(f"weights: expected a NumPy array, got {type(self.weights).__name__}")
+            raise ValueError(f"--weights: expected a NumPy array, got {type(self.weights).__name__}")
         if self.weights.ndim != 1 or self.weights.dtype.kind not in "iuf" or self.weights.dtype.itemsize > 8:
             got = f"{self.weights.dtype} of shape {self.weights.shape}"
-            raise ValueError(f"weights: expected a row of integers or floats, got {got}")
+            raise ValueError(f"--weights: expected a row of integers or floats, got {got}")
         if len(self.weights) != 2 * self.radius + 1:
-            raise ValueError(f"weights: expected {2 * self.radius + 1} of them for radius {self.radius}, got "
+            raise ValueError(f"--weights: expected {2 * self.radius + 1} of them for radius {self.radius}, got "
                              f"{len(self.weights)}")  # fmt: skip
         if self.radius > MAX_WEIGHTED_RADIUS:
-            raise ValueError(f"radius: expected at most {MAX_WEIGHTED_RADIUS} with weights, got {self.radius}")
+            raise ValueError(f"--radius: expected at most {MAX_WEIGHTED_RADIUS} with weights, got {self.radius}")
 
 
 def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
@@ -77,14 +77,14 @@ def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
     if spec.dtype.kind not in "iuf" or spec.dtype.itemsize > 8:
         raise ValueError(f"expected an array of integers or floats of at most 64 bits, got {spec}")
     if not -len(spec.shape) <= options.axis < len(spec.shape):
-        raise ValueError(f"axis: expected one of the {len(spec.shape)} axes of {spec}, got {options.axis}")
+        raise ValueError(f"--axis: expected one of the {len(spec.shape)} axes of {spec}, got {options.axis}")
     axis = options.axis % len(spec.shape)
     length, radius, width = spec.shape[axis], options.radius, 2 * options.radius + 1
     if radius > length:
-        raise ValueError(f"radius: expected at most {length}, the length of axis {axis} of {spec}, got {radius}")
+        raise ValueError(f"--radius: expected at most {length}, the length of axis {axis} of {spec}, got {radius}")
     if options.boundary == "valid" and width > length:
-        raise ValueError(f"radius: expected at most {(length - 1) // 2} with boundary valid, so that 2 R + 1 elements "
-                         f"fit into axis {axis} of {spec}, got {radius}")  # fmt: skip
+        raise ValueError(f"--radius: expected at most {(length - 1) // 2} with --boundary valid, so that 2 R + 1 "
+                         f"elements fit into axis {axis} of {spec}, got {radius}")  # fmt: skip
     if options.weights is not None:
         dtype = weighted_dtype(spec.dtype, options.weights.dtype)
     else:
@@ -92,7 +92,7 @@ def outline(specs: Sequence[Spec], options: StencilOptions) -> Spec:
         if spec.dtype.kind != "f" and spec.dtype.itemsize < 8:
             most = (2**63 - 1) // max(abs(int(bound)) for bound in (np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max))
             if width > most:
-                raise ValueError(f"radius: expected at most {(most - 1) // 2}, so that sums of {spec.dtype.name} fit "
+                raise ValueError(f"--radius: expected at most {(most - 1) // 2}, so that sums of {spec.dtype.name} fit "
                                  f"into int64, got {radius}")  # fmt: skip
     outside = 2 * radius if options.boundary == "valid" else 0
     return Spec((*spec.shape[:axis], length - outside, *spec.shape[axis + 1 :]), dtype)

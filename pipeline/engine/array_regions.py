@@ -139,5 +139,5 @@ def run_regions(
     tasks = batches(parts, most, loop.computing, TASKS[device])
     loop.complete(Work(tasks, nbytes(list(left)), label, compute, check, finish, extra=extra))
     if (covered := sum(math.prod(sizes(region)) for region in regions)) != spec.size:
-        raise VerificationError(f"{name}: the regions hold {covered} elements of {spec.size}; report this")
+        raise VerificationError(f"{name}: expected regions of {spec.size} elements in all, got {covered}; report this")
     return checked, counts

@@ -218,7 +218,7 @@ def test_many_errors_are_counted() -> None:
     [
         ((10,), {"radius": 11}, "radius: expected at most 10, the length of axis 0 of int32 10, got 11"),
         ((4, 9), {"radius": 5, "axis": 0}, "at most 4, the length of axis 0 of int32 4×9, got 5"),
-        ((10,), {"radius": 5, "boundary": "valid"}, "at most 4 with boundary valid, .* axis 0 of int32 10, got 5"),
+        ((10,), {"radius": 5, "boundary": "valid"}, "at most 4 with --boundary valid, .* axis 0 of int32 10, got 5"),
         ((0,), {"radius": 1}, "radius: expected at most 0"),
         ((10,), {"axis": 1}, "axis: expected one of the 1 axes of int32 10, got 1"),
         ((), {}, "axis: expected one of the 0 axes"),

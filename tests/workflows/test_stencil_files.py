@@ -66,7 +66,7 @@ def test_nothing_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shared")
 def test_a_radius_that_is_too_large_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="stencil: radius: expected at most 10, the length of axis 0 of int32 10, got"):
+    with pytest.raises(UsageError, match="stencil: --radius: expected at most 10, the length of axis 0 of int32 10"):
         summed(tmp_path, np.zeros(10, np.int32), radius=11)
     assert not (tmp_path / "out.npy").exists()
 

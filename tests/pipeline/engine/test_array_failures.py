@@ -63,7 +63,7 @@ def raising(*_: Any) -> Any:
         ({"compute": lambda blocks, *_: blocks[0][1:]}, "^expected a block of int64 10×31, got int64 9×31$"),
         ({"compute": lambda blocks, *_: blocks[0].astype("f4")}, "^expected a block of int64 10×31, got float32 10×31"),
         ({"needs": lambda *_: (((0, 84), (0, 31)),)}, r"^scaled: expected regions inside of int64 83×31, got .*; repo"),
-        ({"regions": lambda *_: iter([((0, 80), (0, 31))])}, "^scaled: the regions hold 2480 elements of 2573; "),
+        ({"regions": lambda *_: iter([((0, 80), (0, 31))])}, "^scaled: expected regions of 2573 elements in all, got"),
     ],
 )  # fmt: skip
 def test_failing_job_leaves_nothing(source: Source, tmp_path: Path, change: dict[str, Any], text: str) -> None:
