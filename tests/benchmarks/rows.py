@@ -114,13 +114,13 @@ ROWS: tuple[Row, ...] = (
     exact_sum("float32", Need(0.97, READ),
               "a warp counts NaN and infinities among its samples one by one, and replaces them by "
               "zeros; reading the samples again for that gave 0.28 where half are NaN, and 0.47 "
-              "instead of 0.87 where one in a thousand is. Without them the worst is 0.951: on "
+              "instead of 0.87 where one in a thousand is. Without them the worst is 0.946: on "
               "ordinary numbers the kernel takes 10 µs longer than a read of 1 GiB. 2 to 3 µs go to "
               "the last block, which combines the results of all others, and multiprocessors "
               "finish 6 µs apart. Handing out tiles dynamically raised this row from 0.96 to 0.97, "
               "but lowered everything of float64 from 0.93 to 0.82. For numbers of any bits, whose "
               "bins take half of the bandwidth of shared memory, sending whole warps to the bins "
-              "raised 0.93 to 0.96.", in_readme=True),
+              "raised 0.93 to 0.95.", in_readme=True),
     Row("the same against CUB's reproducible sum, which is rounded, float32 and float64",
         Need(1.1, "× CUB's sum of the same bits on any GPU"),
         partial(against, f"reduce_kernel_{GPU}", Need(1.1, ""), "CUB, reproducible", "sum",
@@ -153,8 +153,8 @@ ROWS: tuple[Row, ...] = (
                "memory gave 0.55 (instructions issued in 73 % of the cycles). For complex128 three times CuPy's rate "
                "would exceed that of a copy."),
     stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
-             "floats with exponents far apart: layers of 80 bits a thread, 0.19 to 0.33 of a copy; 32-bit digits, "
-             "which these replaced, gave 0.02. NaN and infinities are counted beside the sums (float16 with one NaN in "
+             "floats with exponents far apart: layers of 80 bits a thread, 0.19 to 0.45 of a copy; 32-bit digits "
+             "gave 0.02. NaN and infinities are counted beside the sums (float16 with one NaN in "
              "a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers 64-bit integers are the slowest: "
              "at radius 4,096 instructions are issued in 39 % of the cycles with memory at 74 %, and what remains are "
              "barriers of a block that has shared memory to itself. Summing floats in one float64 number, flagging "
@@ -171,7 +171,8 @@ ROWS: tuple[Row, ...] = (
            "share of these", under="weighted", radius=[1000]),
     beside("elementwise", Need(0.99, "of as many streams"), "copy_kernel", ("share of limit",), Need(1, "× CuPy"),
            "cupy", under="map",
-           bound="for float64 both take what the memory takes; runs differ by 0.2 %. float32 is 1.7 times as fast."),
+           bound="for float64 this and CuPy take as long as the memory; runs differ by 0.2 %. float32 is 1.7 times as "
+                 "fast as CuPy."),
     kernel("matmul float64, 4,096² … 16,384²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float64"], in_readme=True,
            bound="larger matrices are faster than cuBLAS. At 4,096² the kernels take 2.0 ms; the rest, a fifth of the "
@@ -181,7 +182,7 @@ ROWS: tuple[Row, ...] = (
            dtype=["float32"]),
     kernel("matmul float32 from split products", Need(2, "× cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float32"],
-           bound="this is the row above, which is exact, computed from products of 8-bit integers: 1.6 to 1.95 at "
+           bound="this is the row above, computed exactly from products of 8-bit integers: 1.6 to 1.95 at "
                  "4,096², depending on the run, and 2.4 to 2.6 from 8,192² on. At 4,096² splitting and finishing take "
                  "a quarter of the time of all steps. The products run at 1,300 to 1,500 TOP/s, bound by the power "
                  "limit of the device."),
@@ -195,14 +196,14 @@ ROWS: tuple[Row, ...] = (
                  "allows at 16² in float64."),
     kernel("batched matmul 256²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas", under="stacks",
            in_readme=True,
-           bound="a single kernel that keeps digits in shared memory is 1.8 (float64) and 2.5 times (float32) as fast "
+           bound="a single kernel that keeps digits in shared memory is 2.3 (float64) and 2.7 times (float32) as fast "
                  "as residues in global memory. In float32 tensor cores are active for 30 % of the time and 33 % of "
                  "the issue slots are used: sixteen warps wait for loads and for their warpgroup. Without rounding it "
                  "takes 0.84 of the time, without splitting B 0.73. In float64 the products of digits alone, at the "
                  "peak of the tensor cores, take 0.23 ms, more than cuBLAS takes for everything; three warpgroups "
                  "instead of two were slower, with tensor cores active for 48 % and shared memory for 56 %. Some "
-                 "warpgroups load and split columns while others multiply and round; before, each did everything in "
-                 "turn and took a fifth longer. Two warpgroups that only multiply reach the peak there. The additions "
+                 "warpgroups load and split columns while others multiply and round; where each does everything in "
+                 "turn it takes a fifth longer. Two warpgroups that only multiply reach the peak there. The additions "
                  "between products remain: after each digit of A the 7 sums of an element go to words of 64 bits, by "
                  "wide multiply-adds; 28 instead of 49 of these an element saved 0.06 ms. Splitting and loading the "
                  "rows takes 0.06 ms. Without rounding the kernel takes 0.03 ms less, without splitting B 0.02, "
@@ -274,10 +275,9 @@ ROWS: tuple[Row, ...] = (
               "cost 0.1 s. NumPy holds the whole file in memory, this job 0.1 GB."),
     Row("matmul, 256 MiB of float32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "matmul"),
-        bound="131,072 × 512 by 512 × 512. While BLAS made the product, in float64, which takes twice as long as in "
-              "float32, that was 33 % of the CPU time; its error bound, rounding and the elements these leave open "
-              "25 %, the check of every element 10 %, starting Dask 11 %, files and memory the rest. That was a sixth "
-              "of the CPU time of the four products with carries in int64 used before. A kernel of its own has "
-              "replaced BLAS and rounds what it multiplies: 0.63 of that CPU time at 4096², and a process of its own "
-              "begins the product beside the imports. docs/matmul.md has 4096²."),
+        bound="131,072 × 512 by 512 × 512, in float64, which takes twice as long as float32. With a product by BLAS, "
+              "33 % of the CPU time were the product, 25 % its error bound, rounding and the elements these leave "
+              "open, 10 % the check of every element, 11 % starting Dask, files and memory the rest. A kernel that "
+              "also rounds what it multiplies takes the place of BLAS: 0.63 of that CPU time at 4096². A process of "
+              "its own begins the product beside the imports. docs/matmul.md has 4096²."),
 )  # fmt: skip
