@@ -260,10 +260,10 @@ def _processes_of(
     """A cluster of processes on this machine; its class is imported while the fork server imports modules."""
     from pipeline.cluster.fork_server import fork_server, start
 
-    dashboard = loopback(placement.dashboard_address)
+    dashboard, gpus = loopback(placement.dashboard_address), options.get("CUDA_VISIBLE_DEVICES", ())
     # A fork server is for the command's own process: a library should not start one behind its caller's back.
     own = placement.own_process
-    with fork_server(modules) if own else nullcontext():
+    with fork_server(modules, gpus) if own else nullcontext():
         from pipeline.cluster.client import OwnClient
         from pipeline.cluster.processes import private, start_processes
 
@@ -271,10 +271,10 @@ def _processes_of(
             local_directory(placement.own_process) as progress,
             routes(dashboard),
             start_processes(
-                resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
+                resolve_name(kind), options | private(dashboard), partial(start, modules, gpus) if own else bool
             ) as cluster,
             OwnClient(cluster) as client,
-            closing(Xids(options.get("CUDA_VISIBLE_DEVICES", ()))) as xids,
+            closing(Xids(gpus)) as xids,
         ):
             watch = Watch(progress, placement.stall_seconds, partial(retire, cluster), xids.take)
             yield _workers(client, device, where, dashboard, watch)
