@@ -46,6 +46,15 @@ def test_nearest_names(words: list[str], nearest: str, run: Run) -> None:  # noq
     assert nearest in err and "id you mean" in err
 
 
+@pytest.mark.parametrize("name", ["-::x", "-[2:5]", "-5.bin"])
+def test_file_that_begins_with_a_minus(name: str, run: Run) -> None:  # noqa: F811
+    """It is taken for an option; the message says how it is not."""
+    status, out, err = run("info", name)
+    assert (status, out) == (2, "") and err.endswith("; write -- before a file that begins with a minus\n")
+    _, _, err = run("info", "--", name)
+    assert "option" not in err and name[1:] in err
+
+
 def test_nothing_is_near(run: Run) -> None:  # noqa: F811
     _, _, err = run("zzz")
     assert err.endswith(", got 'zzz'\n") and "expected a command out of histogram, reduce, " in err
