@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.configuration import SECTION, keys
+from pipeline.cli.listed import JOBS, LISTED
 from pipeline.cli.main import cli
 from tests.pipeline.cli.test_main import (
     ECG,
@@ -29,6 +30,32 @@ def test_the_command_alone(run: Run) -> None:  # noqa: F811
     assert (status, err) == (0, "") and len(lines) <= 10
     commands = [line.split()[3] for line in lines if line.startswith("  python -m pipeline ")]
     assert len(commands) == 3 and set(commands) <= set(cli.commands)
+
+
+def test_list_says_of_jobs_what_their_declarations_say() -> None:
+    assert list(LISTED) == list(cli.commands)
+    jobs = {name: text for name, (section, text) in LISTED.items() if section == JOBS}
+    assert jobs == {name: workflow.summary for name, workflow in WORKFLOWS.items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [([], 0), (["--help"], 0), (["-h"], 0), (["--version"], 0), (["none"], 2), (["--none"], 2)]
+)
+def test_what_needs_no_job_imports_none_and_starts_nothing(words: list[str], status: int) -> None:
+    code = f"""
+import os, sys, threading
+from pipeline.process import supervisor
+supervisor.supervise = lambda: None
+from pipeline.__main__ import main
+try:
+    main({words})
+except SystemExit as error:
+    assert error.code == {status}, error.code
+heavy = {{name.partition(".")[0] for name in sys.modules}} & {{"numpy", "dask", "distributed", "cupy", "subprocess"}}
+assert (heavy, threading.active_count()) == (set(), 1), heavy
+os.waitpid(-1, os.WNOHANG)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stderr.splitlines()[-1:] == ["ChildProcessError: [Errno 10] No child processes"]
 
 
 @pytest.mark.parametrize(
