@@ -72,12 +72,14 @@ if __name__ == "__main__":
 """
 
 
-def told(script: Path, *words: str, expected: str = "pass", started: str = "pass") -> tuple[dict[str, Any], list[str]]:
-    """What the command told, and the other lines that it printed."""
+def told(
+    script: Path, *words: str, expected: str = "pass", started: str = "pass", refused: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """What the command told, and the other lines that it printed; `refused`: it is wrong, as one line says."""
     script.write_text(ON_GPUS.format(expected=expected, started=started))
     command = [sys.executable, str(script), "histogram", "samples.bin", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, len(done.stderr.splitlines())) == ((2, 1) if refused else (0, 0)), done.stderr
     *others, last = done.stdout.splitlines()
     told = json.loads(last)
     assert sorted(told["waiting"]) == ["GPU-0", "GPU-1"]
@@ -105,7 +107,7 @@ def test_they_become_the_workers_of_their_gpus(tmp_path: Path, folder: Path) -> 
 def test_they_end_with_a_command_that_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of processes that nobody has waited for Python would warn."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    said, _ = told(tmp_path / "baru", "--help")
+    said, _ = told(tmp_path / "baru", "--bin", "3", refused=True)
     assert said["workers"] == []
 
 
