@@ -11,6 +11,7 @@ PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several 
 # Open files, a half more than what was seen: of a run in this process, and with a GPU, whose driver opens its own; and
 # for each process of a cluster, of which this one keeps connections, pipes and sockets.
 FILES, FILES_OF_GPU, FILES_OF_PROCESS = 24, 64, 16
+LEAST_SPACE = 2**30  # of addresses: with 400 MB processes failed for want of it, each in its own way
 ENOUGH = 1024  # as most systems allow
 
 
@@ -18,6 +19,9 @@ def processes_within(number: int) -> int:
     """As many processes as fit into the memory of the machine or its container, and their files; at most `number`."""
     from distributed.system import MEMORY_LIMIT
 
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if resource.RLIM_INFINITY != space < LEAST_SPACE:
+        return 1
     files = (_left() - FILES) // FILES_OF_PROCESS
     return int(min(number, MEMORY_LIMIT // PROCESS_BYTES, files))
 

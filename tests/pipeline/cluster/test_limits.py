@@ -12,7 +12,7 @@ import pytest
 import pipeline.cluster.limits
 import pipeline.cluster.placement
 import pipeline.threads
-from pipeline.cluster.limits import FILES, FILES_OF_GPU, FILES_OF_PROCESS, check_files, processes_within
+from pipeline.cluster.limits import FILES, FILES_OF_GPU, FILES_OF_PROCESS, LEAST_SPACE, check_files, processes_within
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.errors import PipelineError
 from pipeline.gpu.devices import Devices, Gpu
@@ -53,6 +53,13 @@ def test_processes_are_as_many_as_open_files_take(number: int, monkeypatch: pyte
         assert processes_within(64) == expected
 
 
+@pytest.mark.parametrize(("space", "number"), [(LEAST_SPACE - 1, 1), (LEAST_SPACE, 3), (resource.RLIM_INFINITY, 3)])
+def test_processes_have_addresses(space: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distributed.system.MEMORY_LIMIT", 2**50)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (space if which == resource.RLIMIT_AS else 2**20, -1))
+    assert processes_within(3) == number
+
+
 def test_files_that_are_open_count() -> None:
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -88,12 +95,12 @@ def test_they_are_refused_before_a_cluster_starts(gpus: int, monkeypatch: pytest
         pass
 
 
-@pytest.mark.parametrize(("files", "status"), [(24, 1), (44, 0)])
-def test_command_under_a_limit(files: int, status: int, folder: Path, tmp_path: Path) -> None:
-    """Its own process computes where files are too few for others, or it says what to do."""
+@pytest.mark.parametrize(("limit", "status"), [("-n 24", 1), ("-n 44", 0), ("-v 400000", 0)])
+def test_command_under_a_limit(limit: str, status: int, folder: Path, tmp_path: Path) -> None:
+    """Its own process computes where files or addresses are too few for others, or it says what to do."""
     (tmp_path / "baru").write_text(COMMAND)
     words = [sys.executable, str(tmp_path / "baru"), "histogram", "samples.bin", "-q", "--device", "cpu"]
-    limited = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *words]
+    limited = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *words]
     done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
     assert done.returncode == status
     assert (done.stdout.count("\n"), done.stderr.count("\n")) == (1 - status, status)
