@@ -57,7 +57,7 @@ class Flag(click.Option):
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Print the help, or say why it cannot be."""
     if value and not ctx.resilient_parsing:
-        emit(*ctx.get_help().replace("python -m pipeline", program()).splitlines())
+        emit(*ctx.get_help().replace("python -m pipeline", program()).splitlines(), whole=False)
         ctx.exit()
 
 

@@ -46,8 +46,14 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
     say(f"warning: {shown}")
 
 
-def emit(*lines: str) -> None:
+def emit(*lines: str, whole: bool = True) -> None:
     """Print lines with what the command was run for on stdout.
+
+    Parameters
+    ----------
+    lines
+    whole
+        Whether it matters that all are read; else the reader may leave, as `head` does.
 
     Raises
     ------
@@ -59,7 +65,9 @@ def emit(*lines: str) -> None:
             raise OSError(0, "a closed file")
         print(*(_shown(line, sys.stdout) for line in lines), sep="\n", flush=True)
     except (OSError, ValueError) as error:
-        raise _unwritten(error) from None
+        unwritten = _unwritten(error)
+        if whole or not isinstance(error, BrokenPipeError):
+            raise unwritten from None
 
 
 def _unwritten(error: Exception) -> PipelineError:

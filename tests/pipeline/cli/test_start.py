@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,21 @@ assert (heavy, threading.active_count()) == (set(), 1), heavy
 os.waitpid(-1, os.WNOHANG)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.stderr.splitlines()[-1:] == ["ChildProcessError: [Errno 10] No child processes"]
+
+
+@pytest.mark.parametrize(("words", "error"), [(["--help"], ""), (["--version"], "error: expected to write to ")])
+def test_reader_of_help_may_leave(words: list[str], error: str) -> None:
+    """Once it has seen enough; of anything else less than all is an error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([sys.executable, "-m", "pipeline", *words], stdout=writing, stderr=subprocess.PIPE,
+                              text=True, cwd=ROOT, timeout=60)  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr[: len(error)]) == (int(bool(error)), error) and bool(done.stderr) == bool(
+        error
+    )
 
 
 @pytest.mark.parametrize(
