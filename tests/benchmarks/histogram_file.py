@@ -30,7 +30,7 @@ from workflows.reduce import ReduceOptions
 
 MEMORY = "/dev/shm"
 PART = 2**30
-TIMES = 4
+TIMES = 16  # until the start is a small part of a run on four GPUs
 
 
 def write_file(path: str, gib: int) -> None:

@@ -104,12 +104,8 @@ ROWS: tuple[Row, ...] = (
                      "5 × CUB would be faster than a read. Issuing a load as soon as its registers are free, instead "
                      "of a tile at a time, gave 0.94 for uint16."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
-               bound="two multiprocessors examine each sample. In this record one counts the even bins and one the odd "
-                     "bins. On multiples of 32 one of them does all the work; other data reach 0.79 to 0.90. Since "
-                     "then a multiplication divides the bins and takes an instruction less: 0.90 to 0.94 of an H100's "
-                     "read on all data. Predicated increments become branches (0.58). float32 in as many bins needs "
-                     "three windows, because thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet "
-                     "in one bank."),
+               bound="two multiprocessors examine each sample. float32 in as many bins needs three windows, because "
+                     "thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
@@ -157,15 +153,12 @@ ROWS: tuple[Row, ...] = (
                "memory gave 0.55 (instructions issued in 73 % of the cycles). For complex128 three times CuPy's rate "
                "would exceed that of a copy."),
     stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
-             "in this record floats with exponents more than 128 bits apart, or with signs in turns near the largest "
-             "number, are added up as 32-bit digits, one window per thread (integer units 81 % busy); layers of 80 "
-             "bits, which have replaced these, reach 0.17 to 0.55 on an H100. NaN and infinities are counted beside "
-             "the sums (float16 with one NaN in a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers "
-             "64-bit integers are the slowest: at radius 4,096 the number of instructions was halved from 101 M to "
-             "54 M; they are now issued in 39 % of the cycles (before: 56 %) with memory at 74 % (before: 61 %), and "
-             "what remains are barriers of a block that has shared memory to itself. Summing floats in one float64 "
-             "number, flagging only warps that have such elements, and blocks of 768 and 1,024 threads gained "
-             "nothing.",
+             "floats with exponents far apart: layers of 80 bits a thread, 0.19 to 0.33 of a copy; 32-bit digits, "
+             "which these replaced, gave 0.02. NaN and infinities are counted beside the sums (float16 with one NaN in "
+             "a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers 64-bit integers are the slowest: "
+             "at radius 4,096 instructions are issued in 39 % of the cycles with memory at 74 %, and what remains are "
+             "barriers of a block that has shared memory to itself. Summing floats in one float64 number, flagging "
+             "only warps that have such elements, and blocks of 768 and 1,024 threads gained nothing.",
              under="plain", radius=range(4097), in_readme=True),
     stencils("stencil, weighted, radius to 16", Need(0.93, COPY), "correlate",
              "products and sums are rounded separately, as in NumPy, so a multiply-add takes two instructions and 33 "
@@ -177,7 +170,8 @@ ROWS: tuple[Row, ...] = (
     kernel("stencil, weighted, radius 1,000", Need(0.80, "of the rate of products and sums"), "stencil_kernel",
            "share of these", under="weighted", radius=[1000]),
     beside("elementwise", Need(0.99, "of as many streams"), "copy_kernel", ("share of limit",), Need(1, "× CuPy"),
-           "cupy", under="map"),
+           "cupy", under="map",
+           bound="for float64 both take what the memory takes; runs differ by 0.2 %. float32 is 1.7 times as fast."),
     kernel("matmul float64, 4,096² … 16,384²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float64"], in_readme=True,
            bound="larger matrices are faster than cuBLAS. At 4,096² the kernels take 2.0 ms; the rest, a fifth of the "
@@ -206,16 +200,15 @@ ROWS: tuple[Row, ...] = (
                  "the issue slots are used: sixteen warps wait for loads and for their warpgroup. Without rounding it "
                  "takes 0.84 of the time, without splitting B 0.73. In float64 the products of digits alone, at the "
                  "peak of the tensor cores, take 0.23 ms, more than cuBLAS takes for everything; three warpgroups "
-                 "instead of two were slower, with tensor cores active for 48 % and shared memory for 56 %. In this "
-                 "record each warpgroup does everything in turn. Since then some load and split columns while others "
-                 "multiply and round: an H100 takes 0.44 ms in float64, 0.41 of cuBLAS, instead of 0.53. Two "
-                 "warpgroups that only multiply reach the peak there. The additions between products remain: after "
-                 "each digit of A the 7 sums of an element go to words of 64 bits, by wide multiply-adds; 28 instead "
-                 "of 49 of these an element saved 0.06 ms. Splitting and loading the rows takes 0.06 ms. Without "
-                 "rounding the kernel takes 0.03 ms less, without splitting B 0.02, without loading B 0.07. Without "
-                 "the six products of the lowest weights it took 0.03 ms less, but one result in 5,000 was open. "
-                 "Fetching the next rows into the L2 cache gave 0.48 ms; with three warpgroups that multiply and one "
-                 "that splits as well, 0.50."),
+                 "instead of two were slower, with tensor cores active for 48 % and shared memory for 56 %. Some "
+                 "warpgroups load and split columns while others multiply and round; before, each did everything in "
+                 "turn and took a fifth longer. Two warpgroups that only multiply reach the peak there. The additions "
+                 "between products remain: after each digit of A the 7 sums of an element go to words of 64 bits, by "
+                 "wide multiply-adds; 28 instead of 49 of these an element saved 0.06 ms. Splitting and loading the "
+                 "rows takes 0.06 ms. Without rounding the kernel takes 0.03 ms less, without splitting B 0.02, "
+                 "without loading B 0.07. Without the six products of the lowest weights it took 0.03 ms less, but one "
+                 "result in 5,000 was open. Fetching the next rows into the L2 cache gave 0.48 ms; with three "
+                 "warpgroups that multiply and one that splits as well, 0.50."),
     Row("file in the page cache, one GPU", Need(0.90, "of pinned memory to the device"),
         partial(from_file, GPU, "one GPU", "pinned"), Need(15, "× dask.array.histogram over CuPy"),
         partial(from_file, GPU, "one GPU", "dask"), in_readme=True,
@@ -227,12 +220,14 @@ ROWS: tuple[Row, ...] = (
         bound="as the next row."),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="copies by the CPU out of the page cache. The host of this record was slow: one GPU got 36 GB/s, not 48 "
-              "as usual. On another one, where pinned memory gave 160 GB/s, the threads that read reached 88 while "
-              "the device interrupted the host for each copy, and reach 106 (0.66) since they look at events; a whole "
-              "job reached 82 to 94 on 64 GiB and 102 on 256 GiB. 50 of 64 cores are busy then, with 2.1 GB/s "
-              "each; 27, without devices, copied 4.2 GB/s each. GPUs could read a mapped file themselves, but the "
-              "operating system registers mappings one at a time: 60 to 70 GB/s for all GPUs together."),
+        bound="copies by the CPU out of the page cache. Without a device, 48 to 64 threads copy 133 to 148 GB/s on "
+              "such a host, 32 threads 114. While GPUs fetch what they have copied, each of 50 busy cores copies 2.1 "
+              "GB/s: 82 to 114 in all, without any counting, where pinned memory gives 155 to 160. Parts of 512 KiB "
+              "need fewer cores for each byte, but a GPU's copy engine takes 3 to 8 µs for each part besides its "
+              "bytes, on one queue or many. Small kernels that fetch parts instead gave 51 GB/s at 512 KiB on one GPU, "
+              "where the copy engine has 33, and 96 to 118 on four. Buffers in huge pages, and flags in memory in "
+              "place of events, gained nothing. GPUs could read a mapped file themselves, but the operating system "
+              "registers mappings one at a time: 60 to 70 GB/s for all GPUs together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
         bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads. 60 % "
@@ -243,28 +238,23 @@ ROWS: tuple[Row, ...] = (
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES)),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
-              "sorted samples are those that cupy.histogram is fastest on; others are counted 5.3 to 9.2 times as "
-              "fast. The kernel takes 0.24 ms, the call 0.36, the check of a sample 0.08 more. Since this record the "
-              "kernel begins before the sample is copied, and all counts come by one copy. With both, on an H100, the "
-              "ratio is 2.9 (constant) to 8.0 (gaussian), unverified 4.3 (sorted) to 9.8 (arrays_H100.json)."),
+              "sorted samples are those that cupy.histogram is fastest on; others are counted 4.1 to 6.5 times as "
+              "fast. The kernel takes 0.24 ms, the call 0.43, the check of a sample 0.2 more, most of it Python. "
+              "Unverified, the worst ratio is 5.4."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
-              "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU. "
-              "Unverified, calls are 1.1 to 1.7 times as fast as cupy.histogram. Since this record arguments "
-              "that were read once are not read again, all counts come by one copy, and Python takes two thirds of the "
-              "time. With all of that the ratio on an H100 is 0.75 to 0.94, unverified 1.7 to 2.2 (arrays_H100.json). "
-              "One launch for all samples and the sample gave 0.94 to 1.03 there, but its kernels needed more "
-              "registers than there are."),
+              "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU, and "
+              "Python around them. Unverified, the worst ratio is 1.67. In a loop without other work between calls it "
+              "takes 0.21 ms, cupy.histogram 0.18, unverified 0.09. One launch for all samples and the sample gave "
+              "0.94 to 1.03, but its kernels needed more registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU"),
-        bound="sources in C++ were compiled one after the other. Now all are while everything is imported: 0.6 of the "
-              "time of a first run on two cores."),
+        bound="sources in C++ are compiled while everything is imported, kernels when the first block arrives."),
     Row("the same, next to an interpreter that imports CuPy and distributed and makes a context",
         seconds(0.4, "s more"), partial(longer, GPUS, "warm, one GPU", "bare interpreter")),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
         bound="the CUDA contexts of four processes, which wait for each other in the driver, take 1.3 s, releasing "
-              "them 0.4 s. Since this record they are made while everything is imported: 2.5 to 2.7 s on another host, "
-              "where one GPU took 1.6 s. Unless told otherwise such a file goes to one GPU."),
+              "them 0.4 s. Unless told otherwise such a file goes to one GPU."),
     Row("files of 8 and 32 GiB, until four GPUs read, next to one", seconds(1.3, "s more"),
         partial(later, GPUS, "4 GPU", "1 GPU"), bound="the driver makes contexts one after the other."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
