@@ -1,5 +1,6 @@
 """The command: splits off its supervisor, sets up its process and starts the fork server, before large imports."""
 
+import atexit
 import os
 import signal
 import sys
@@ -8,11 +9,11 @@ NVIDIA_DRIVER = "/proc/driver/nvidia"
 IMPORTED = 1_000_000  # objects, more than there are when a run begins
 MANY = 64  # GPUs, more than a machine has
 CHECKED_APART = 2**25  # bytes of factors whose checks are probably worth a process: pipeline.engine.array has the rule
+NOTHING_RUNS = {"-h", "--help", "--dry-run"}
 
 
 def prepare() -> None:
     """Set up the command's process, before NumPy is imported, because BLAS reads its variables only once."""
-    import atexit
     import gc
 
     from kernels.common.cache import cache_folder
@@ -27,10 +28,9 @@ def prepare() -> None:
     if os.path.exists(NVIDIA_DRIVER):
         # CuPy's own kernels, too, are run as they are; it would keep them where others may be able to write.
         os.environ.setdefault("CUPY_CACHE_DIR", str(cache_folder() / "cupy"))
-    # The half million objects of imported modules live until the end. Collecting garbage among them, during the imports
-    # and again at exit, took a fifth of the time of a command on a small file. A run that is timed collects some again.
+    # The half million objects of imported modules live until the end. Collecting garbage among them during the imports
+    # took a tenth of the time of a command on a small file. A run that is timed collects some again.
     gc.set_threshold(IMPORTED, 20, 20)
-    atexit.register(gc.freeze)
 
 
 def leave_working_folder_out() -> None:
@@ -55,7 +55,9 @@ def expect_processes(words: list[str]) -> None:
     alone: an unused one simply ends with this process.
     """
     sizes = [os.path.getsize(word) for word in words if os.path.isfile(word)]
-    if not sizes or any(word.startswith("--scheduler") for word in words):
+    if not sizes or any(word.startswith("--scheduler") for word in words) or NOTHING_RUNS.intersection(words):
+        return
+    if not has_kernels(words[0]):  # of the other commands none needs more than its own process
         return
     compile_ahead(words)
     from pipeline.cluster import choice, placement
@@ -73,12 +75,12 @@ def expect_processes(words: list[str]) -> None:
     except UsageError:  # to be shown once it is certain
         return
     if chosen.processes:
-        from pipeline.cluster.fork_server import GPU_WORKER, WORKER, start, start_early
+        from pipeline.cluster.fork_server import WORKER, start, start_early
 
-        if chosen.gpus and computes_on_gpu(words[0]):
+        if chosen.gpus:
             start_early([gpu.uuid for gpu in chosen.gpus])
         else:
-            start(GPU_WORKER if chosen.gpus else WORKER)
+            start(WORKER)
     else:
         expect_one_process(words, load.nbytes)
 
@@ -90,8 +92,6 @@ def compile_ahead(words: list[str]) -> None:
     from kernels.common import cxx
     from kernels.common.nvrtc import KERNELS
 
-    if words[0] not in os.listdir(KERNELS):  # a path, which may lead to sources that are not this project's
-        return
     on_gpu = option(words, "--device") != "cpu" and os.path.exists(NVIDIA_DRIVER)
     sources = [KERNELS / words[0] / "check.cpp"]
     sources += [KERNELS.parent / "pipeline" / "gpu" / "pinned.cpp"] if on_gpu else [KERNELS / words[0] / "cpu.cpp"]
@@ -108,7 +108,7 @@ def expect_one_process(words: list[str], nbytes: int) -> None:
 
             start_early(COMPUTES)
         return
-    if has_one_gpu() and computes_on_gpu(words[0]):
+    if has_one_gpu():
         from pipeline.cluster.cuda_preload import make_context
 
         make_context()
@@ -129,11 +129,11 @@ def has_one_gpu() -> bool:
     return len(gpus) == 1 and not instances and "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
-def computes_on_gpu(job: str) -> bool:
-    """Whether it is a job that has kernels for GPUs."""
+def has_kernels(word: str) -> bool:
+    """Whether it is a job; a path may lead to sources that are not this project's."""
     from kernels.common.nvrtc import KERNELS
 
-    return os.path.exists(KERNELS / job / "gpu.py")  # False for a word that is too long for a name
+    return word in os.listdir(KERNELS) and os.path.exists(KERNELS / word / "gpu.py")
 
 
 def is_compiled(job: str) -> bool:
@@ -166,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"error: {problem}; {REMEDY}")
     from pipeline.cli import COMPLETE
     from pipeline.process import log_lines, signals, supervisor
-    from pipeline.process.last_words import leave, tell
+    from pipeline.process.last_words import end_at_once, leave, tell
 
     words = sys.argv[1:] if arguments is None else arguments
     if COMPLETE in os.environ:  # a shell completes a word: there is nothing to supervise
@@ -175,6 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
         complete(words)
     log_lines.use_json(option(words, "--log-format") == "json")  # of what goes wrong before it is parsed, too
     supervisor.supervise()
+    atexit.register(end_at_once)
     try:
         signals.install()
         prepare()

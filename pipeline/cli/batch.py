@@ -183,9 +183,7 @@ run_command = Command(
              "with exit status 75."),
     ],
     callback=_command_callback,
-    section="Batches",
     help="Run the jobs that a file names, one after another, on one cluster. One that fails does not keep the others "
          "from running.\n\nExit status: that of the worst job, 3 before 1 before 2.",
-    short_help="Run the jobs of a file, one after another.",
     example="night.toml --resume",
 )  # fmt: skip

@@ -52,7 +52,6 @@ compare_command = Command(
     help="Say whether two arrays are equal, and where and by how many units in the last place they differ.\n\n"
          "A and B are files of any format that jobs read, FILE::MEMBER, patterns, or - for standard input. Formats and "
          "byte orders may differ. Exit status: 0 equal, 1 different, 2 an error.",
-    short_help="Say whether, where and by how much two arrays differ.",
     example="before.npy after.h5::/data --as-values",
 )  # fmt: skip
 

@@ -26,7 +26,7 @@ def keys() -> dict[str, list[str]]:
     return known
 
 
-@click.command("config", cls=Command, short_help="List the keys of the configuration, and what they are set to.")
+@click.command("config", cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def configuration(as_json: bool) -> None:
     """List the keys of the configuration, the jobs that read them, and what they are set to.

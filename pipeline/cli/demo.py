@@ -28,7 +28,7 @@ SAMPLES = 2**22
 RARE = 1023  # the value of one sample
 
 
-@click.command(cls=Command, short_help="Make data, count it, plant an error, and show that it is caught.")
+@click.command(cls=Command)
 @click.option("--device", type=click.Choice(["auto", "gpu", "cpu"]), default="auto", show_default=True,
               help="What to compute on.")  # fmt: skip
 def demo(device: str) -> None:

@@ -11,7 +11,7 @@ from pipeline.gpu.devices import find_devices
 from pipeline.process.last_words import emit
 
 
-@click.command(cls=Command, short_help="List the GPUs that jobs will use, and what they are.")
+@click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the tables.")
 def devices(as_json: bool) -> None:
     """List the GPUs that jobs will use, or say why jobs run on the CPU; then what each GPU is and how they are linked.

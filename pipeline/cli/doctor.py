@@ -10,7 +10,7 @@ from pipeline.cli.flags import Command
 from pipeline.process.last_words import emit
 
 
-@click.command(cls=Command, short_help="Check this machine, and say what to do if something is missing.")
+@click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:

@@ -11,8 +11,7 @@ from pipeline.storage.generate import generate as write_samples
 from pipeline.storage.sources import DTYPES
 
 
-@click.command(cls=Command, short_help="Write a file of samples to try things on.",
-               example="data.bin --dtype int16 --distribution gaussian")  # fmt: skip
+@click.command(cls=Command, example="data.bin --dtype int16 --distribution gaussian")
 @click.argument("file", shell_complete=complete_files)
 @click.option("--samples", type=int, default=2**25, show_default=True, metavar="N", help="Number of samples.")
 @click.option("--dtype", default="int32", show_default=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}.")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from pipeline.cli import COMMAND
+from pipeline.cli.listed import OTHERS
 from pipeline.errors import meant
 from pipeline.process.last_words import emit
 
 INPUT, COMPUTATION, OUTPUT, PLACE = "Input", "Computation", "Output", "Where it runs"
 GROUPS = (INPUT, COMPUTATION, OUTPUT, PLACE)
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-OTHERS = "Other commands"  # the section of what is no job
 FIRST_COLUMN = 30  # columns at most
 
 
@@ -57,7 +57,7 @@ class Flag(click.Option):
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """Print the help, or say why it cannot be."""
     if value and not ctx.resilient_parsing:
-        emit(*ctx.get_help().replace("python -m pipeline", program()).splitlines())
+        emit(*ctx.get_help().replace("python -m pipeline", program()).splitlines(), whole=False)
         ctx.exit()
 
 
@@ -72,11 +72,11 @@ class _Helpful(click.Command):
 
 
 class GroupedCommand(_Helpful):
-    """A command whose help has an example and groups of options; `section` is its section in the list of commands."""
+    """A command whose help has an example and groups of options."""
 
-    def __init__(self, *args: Any, section: str = OTHERS, example: str = "", **keywords: Any) -> None:
+    def __init__(self, *args: Any, example: str = "", **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self.section, self.example = section, example
+        self.example = example
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description and the example."""
@@ -101,7 +101,24 @@ class GroupedCommand(_Helpful):
 
 
 class SectionedGroup(_Helpful, click.Group):
-    """A group that lists its commands in sections, in the order in which they were added."""
+    """A group that lists its commands in the order in which they were added.
+
+    `listed` says their sections, and what they do, without importing them.
+    """
+
+    def __init__(self, *args: Any, listed: Mapping[str, tuple[str, str]] | None = None, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.listed = listed
+
+    def _listed(self) -> Mapping[str, tuple[str, str]]:
+        texts = {} if self.listed else {name: one.get_short_help_str(200) for name, one in self.commands.items()}
+        return self.listed or {name: (OTHERS, text) for name, text in texts.items()}
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands that begin so, and options."""
+        names = [CompletionItem(name, help=text) for name, (_, text) in self._listed().items()
+                 if name.startswith(incomplete)]  # fmt: skip
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
@@ -123,9 +140,8 @@ class SectionedGroup(_Helpful, click.Group):
         """Write the sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         width = max(map(len, self.commands))
-        for name, command in self.commands.items():
-            record = (f"{name:<{width}}", command.get_short_help_str(limit=200))
-            sections.setdefault(getattr(command, "section", OTHERS), []).append(record)
+        for name, (section, text) in self._listed().items():
+            sections.setdefault(section, []).append((f"{name:<{width}}", text))
         for section, rows in sections.items():
             with formatter.section(section):
                 formatter.write_dl(rows)

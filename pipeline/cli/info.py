@@ -26,8 +26,7 @@ from pipeline.storage.raw import RAW, RAW_DTYPE
 SHOWN = 20  # arrays of a file; --json has all
 
 
-@click.command(cls=Command, short_help="Say what files are: format, arrays, dtype, shape, chunks, compression.",
-               example="recording.h5 'run-*.npy'")  # fmt: skip
+@click.command(cls=Command, example="recording.h5 'run-*.npy'")
 @click.argument("files", nargs=-1, required=True, shell_complete=complete_files)
 @click.option("--recursive", is_flag=True, help="All files below a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -97,7 +97,7 @@ def job_command(workflow: Aggregation[Any] | ArrayJob[Any], planned: bool = Fals
     files = click.Argument(["files"], nargs=-1, required=True, metavar=_files(workflow), shell_complete=complete_files)
     text = f"{workflow.summary}\n\n{workflow.files if isinstance(workflow, ArrayJob) else WHOLE}"
     return Command(workflow.name, params=[*arguments, files, *flags, *shared_flags(workflow)], callback=callback,
-                   help=text, short_help=workflow.summary, section="Jobs", example=workflow.example,
+                   help=text, example=workflow.example,
                    context_settings=CONTEXT)  # fmt: skip
 
 

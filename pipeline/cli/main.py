@@ -10,11 +10,11 @@ import click
 from pipeline import __version__
 from pipeline.cli import COMMAND, COMPLETE
 from pipeline.cli.help import CONTEXT, SectionedGroup, program
+from pipeline.cli.listed import JOBS, LISTED
 from pipeline.cli.usage import told
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
 from pipeline.process.last_words import emit, leave, say, show_warning, tell
-from workflows import WORKFLOWS
 from workflows.on_demand import OnDemand
 
 
@@ -39,13 +39,14 @@ START = (
 
 def _of_job(name: str) -> click.Command:
     from pipeline.cli.jobs import job_command
+    from workflows import WORKFLOWS
 
     return job_command(WORKFLOWS[name])
 
 
 # In the order in which help lists them.
 COMMANDS: OnDemand[click.Command] = OnDemand(
-    {name: partial(_of_job, name) for name in WORKFLOWS}
+    {name: partial(_of_job, name) for name, (section, _) in LISTED.items() if section == JOBS}
     | {
         "generate": "pipeline.cli.generate:generate", "run": "pipeline.cli.batch:run_command",
         "slurm": "pipeline.cli.slurm:slurm_command",
@@ -58,7 +59,7 @@ COMMANDS: OnDemand[click.Command] = OnDemand(
 )  # fmt: skip
 
 
-@click.group(name="pipeline", cls=SectionedGroup, commands=COMMANDS, context_settings=CONTEXT,
+@click.group(name="pipeline", cls=SectionedGroup, commands=COMMANDS, listed=LISTED, context_settings=CONTEXT,
              invoke_without_command=True)  # fmt: skip
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
               help="Show the version and exit.")  # fmt: skip

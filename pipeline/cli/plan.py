@@ -8,6 +8,7 @@ import click
 
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import job_command
+from pipeline.cli.listed import LISTED
 from workflows import WORKFLOWS
 from workflows.on_demand import OnDemand
 
@@ -19,7 +20,7 @@ def _of_job(name: str) -> click.Command:
 @click.group(
     cls=SectionedGroup,
     commands=OnDemand({name: partial(_of_job, name) for name in WORKFLOWS}),
-    short_help="Say what a run will need, and how long it will take, before it starts.",
+    listed={name: one for name, one in LISTED.items() if name in WORKFLOWS},
 )
 def plan() -> None:
     """Say what a run of a job will need: chunks, passes, memory, disk and seconds, without running it.

@@ -32,7 +32,6 @@ from workflows.shown import PlottedHistogram, PlottedRows
 
 DIFFERENT = 1  # exit status of `diff`, as of cmp; errors have 2
 MOST_LINES = 3  # of differences in the message of a mismatch
-RESULTS = "Results"  # the section of these commands in the help
 
 
 @contextmanager
@@ -191,7 +190,7 @@ def _result(name: str) -> click.Argument:
 READ = f"A result is a file that -o wrote, {', '.join(SUFFIXES)}."
 show_command, merge_command, diff_command, verify_command = (
     Command(
-        "show", section=RESULTS, callback=_show, short_help="Show a saved result as the run printed it.",
+        "show", callback=_show,
         params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", help="Write it in another "
                 "format, a picture among them, as the suffix says."),
                 Flag(["--draw"], group=OUTPUT, type=click.Choice(pictures.HOW), default="counts", shown="counts",
@@ -204,7 +203,7 @@ show_command, merge_command, diff_command, verify_command = (
         example="counts.json -o counts.png",
     ),
     Command(
-        "merge", section=RESULTS, callback=_merge, short_help="Add saved results up, exactly.",
+        "merge", callback=_merge,
         params=[click.Argument(["paths"], nargs=-1, required=True, metavar="RESULTS...", shell_complete=complete_files),
                 Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=True, help="Where the sum goes."),
                 _json_flag()],
@@ -213,14 +212,14 @@ show_command, merge_command, diff_command, verify_command = (
         example="monday.json tuesday.json -o week.json",
     ),
     Command(
-        "diff", section=RESULTS, callback=_diff, short_help="Say whether and where two saved results differ.",
+        "diff", callback=_diff,
         params=[_result("a"), _result("b"), _json_flag()],
         help="Say whether two saved results have the same numbers, bit by bit, and where they differ; times, devices "
              f"and names of files may differ. {READ} Exit status: 0 equal, 1 different, 2 an error.",
         example="monday.json tuesday.json",
     ),
     Command(
-        "verify", section=RESULTS, callback=_verify, short_help="Check a saved result against its data, on the CPU.",
+        "verify", callback=_verify,
         params=[_result("path"), click.Argument(["files"], nargs=-1, required=True, metavar="FILES...",
                                                 shell_complete=complete_files),
                 Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr.")],

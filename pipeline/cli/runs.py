@@ -75,7 +75,7 @@ def _command() -> str:
     return command if len(command) <= MOST_CHARACTERS // 2 else "the same command with --resume"
 
 
-@click.group(cls=SectionedGroup, short_help="List or remove what unfinished runs have left.")
+@click.group(cls=SectionedGroup)
 def runs() -> None:
     """List or remove what unfinished runs have left. The same command with --resume continues one."""
 

@@ -20,7 +20,6 @@ NAMES = f"JOB is one of {', '.join(JOBS)}"
 @click.command(
     cls=Command,
     epilog=f"{NAMES}; or architecture: latency and divergence; or failures: what went wrong in the courses.",
-    short_help="Check and time the variants of a job's kernels on a GPU.",
     example="histogram --quick",
 )
 @click.argument("job", shell_complete=complete_names(STUDIES))
@@ -86,7 +85,6 @@ def study(
     cls=Command,
     epilog=f"{NAMES}, quantile or digest, or study/JOB for the variants of its course, study/roofline for kernels that "
     "measure limits, select for those that copy selected samples, or common for those that unpack and unshuffle them.",
-    short_help="Count registers, memory and instructions of kernels.",
     example="histogram",
 )
 @click.argument("target", metavar="JOB", shell_complete=complete_names(JOBS))

@@ -7,8 +7,9 @@ import os
 import sys
 from contextlib import ExitStack, suppress
 from functools import cache
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
+from socket import socket
 from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import BinaryIO, NamedTuple
 
@@ -87,10 +88,10 @@ def _scratch_folder() -> str:
     return str(folder)
 
 
-def comes(process: Popen[bytes], connection: Connection, seconds: float) -> bool:
+def comes(process: Popen[bytes], connection: Connection | socket, seconds: float) -> bool:
     """Wait for an answer; False if the process does nothing for so long, unless that is 0."""
     idle, before = 0, work_of(process.pid)
-    while not connection.poll(LOOK_SECONDS):
+    while not wait([connection], LOOK_SECONDS):
         step()  # for the watch: this wait has a limit
         now = work_of(process.pid)
         idle, before = idle + 1 if now == before else 0, now

@@ -1,7 +1,8 @@
 """Processes for the workers of GPUs, started with the command: each makes its context while it imports modules.
 
 The driver makes the contexts of several processes one after the other, and no context survives a fork, so that workers
-forked from a server get theirs last of all. A cluster takes these processes first; those that replace them are forked.
+forked from a server get theirs last of all. A worker that replaces another starts in the same way. If that fails it is
+forked, from a server that then starts.
 """
 
 from __future__ import annotations
@@ -11,28 +12,30 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
 from time import monotonic
 from typing import Any, NamedTuple
 
+from pipeline.cluster.check_process import comes
 from pipeline.cluster.processes import WORKER_PROCESS
 
 END_SECONDS = 1.0  # for processes that were killed, whose contexts the driver removes
+HUNG_SECONDS = 10.0  # in which a process that is not ready does nothing: the driver may make contexts one by one
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class _Early(NamedTuple):
     process: subprocess.Popen[bytes]
-    connection: socket.socket  # for what the process is to run
+    connection: socket.socket  # on which the process says that it is ready, and gets what it is to run
 
 
 _waiting: dict[str, _Early] = {}  # by GPU
 
 
 def start(gpus: Sequence[str], modules: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Start a process for each GPU, unless there is one.
+    """Start a process for each GPU, unless one waits.
 
     Parameters
     ----------
@@ -44,8 +47,10 @@ def start(gpus: Sequence[str], modules: Sequence[str], variables: Mapping[str, s
         Of their environment, besides this one's.
     """
     for gpu in gpus:
-        if gpu in _waiting:
-            continue
+        if (before := _waiting.get(gpu)) is not None:
+            if before.process.poll() is None:
+                continue
+            _kill([_waiting.pop(gpu)])
         ours, theirs = socket.socketpair()
         with theirs:
             numbers = str(os.getpid()), str(theirs.fileno())
@@ -77,16 +82,18 @@ def _kill(processes: Sequence[_Early]) -> None:
 
 
 @contextmanager
-def taken_first() -> Iterator[None]:
-    """Dask's workers that are to be forked from a server become, instead, the processes that wait for their GPU."""
+def taken_first(start: Callable[[Sequence[str]], object]) -> Iterator[None]:
+    """Dask's workers of GPUs that are to be forked become processes that wait for their GPU, which `start` starts."""
     forked: Any = context.ForkServerProcess
     fork = forked._Popen
 
     def launched(process: Any) -> Any:
-        if (early := _taken(process)) is not None:
-            try:
-                return _Launched(process, early)
-            except OSError:  # it has died meanwhile, or too many files are open
+        if (gpu := _gpu_of(process)) is not None:
+            start([gpu])
+            if (early := _waiting.pop(gpu, None)) is not None:
+                with suppress(OSError):  # it has died meanwhile, or too many files are open
+                    if _is_ready(early):
+                        return _Launched(process, early)
                 _kill([early])
         return fork(process)
 
@@ -98,16 +105,17 @@ def taken_first() -> Iterator[None]:
         keep()
 
 
-def _taken(process: Any) -> _Early | None:
-    """The process that waits for the GPU of one of Dask's workers, if it lives."""
-    early = None
-    if _waiting and process.name == WORKER_PROCESS:
+def _gpu_of(process: Any) -> str | None:
+    """The GPU of one of Dask's workers, if it has one."""
+    if process.name == WORKER_PROCESS:
         with suppress(AttributeError, IndexError, KeyError, TypeError):  # another version of Dask has it elsewhere
-            early = _waiting.pop(process._args[0].keywords["env"][VISIBLE], None)
-    if early is not None and early.process.poll() is not None:
-        early.connection.close()
-        return None
-    return early
+            return str(process._args[0].keywords["env"][VISIBLE])
+    return None
+
+
+def _is_ready(early: _Early) -> bool:
+    """Wait until a process has imported its modules; False if it ends or hangs."""
+    return comes(early.process, early.connection, HUNG_SECONDS) and bool(early.connection.recv(1))
 
 
 class _Launched(popen_forkserver.Popen):
@@ -148,10 +156,17 @@ class _Launched(popen_forkserver.Popen):
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         """Its exit status, or minus the signal that ended it; None while it runs."""
+        return self.wait(0 if flag == os.WNOHANG else None)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """The same, after so many seconds at most; None: once it has ended.
+
+        Its descriptors, for which multiprocessing waits, are closed before: the driver may take long to remove its
+        context.
+        """
         if self.returncode is None:
-            process, at_once = self._early.process, flag == os.WNOHANG
-            # Its descriptors are closed before it has ended: the driver may take long to remove its context.
-            self.returncode = process.poll() if at_once else process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self.returncode = self._early.process.wait(timeout)
         return self.returncode
 
 

@@ -1,4 +1,4 @@
-"""A process that waits for what a worker is to run: makes a context and imports modules meanwhile.
+"""A process that makes a context and imports modules, says that it is ready, and waits for what a worker is to run.
 
 python -m pipeline.cluster.early_worker PARENT FD MODULE…
 """
@@ -35,6 +35,7 @@ def main(parent: int, fd: int, modules: Sequence[str]) -> int:
     fork_preload.in_worker()
     with socket.socket(fileno=fd) as connection:
         try:
+            connection.sendall(b"r")
             reads, _held, tracker, *inherited = reduction.recvfds(connection, MOST_FDS)
         except (EOFError, OSError):  # it is not needed
             return 0

@@ -33,25 +33,25 @@ _folder = ExitStack()  # with its socket
 
 
 @contextmanager
-def fork_server(modules: Sequence[str]) -> Iterator[None]:
+def fork_server(modules: Sequence[str], gpus: Sequence[str] = ()) -> Iterator[None]:
     """Make Dask fork workers from a server that imports `modules`; start it if there is none, and stop it at the end.
 
-    If no server can be started, workers are spawned.
+    If no server can be started, workers are spawned. Workers of GPUs have processes of their own instead.
     """
-    started = start(modules)
+    started = start(modules, gpus)
     if not started:
         early.keep()  # which no spawned worker could become
     try:
-        with early.taken_first(), _dask_forks() if started else nullcontext():
+        with early.taken_first(start_early), _dask_forks() if started else nullcontext():
             yield
     finally:
         _end()
 
 
-def start(modules: Sequence[str]) -> bool:
+def start(modules: Sequence[str], gpus: Sequence[str] = ()) -> bool:
     """Start a server that ends with this process, unless there is one; False if none can be started.
 
-    Modules that cannot be found are skipped.
+    Modules that cannot be found are skipped. For GPUs the processes of their workers are started in its place.
     """
     try:
         variables = _variables()
@@ -64,10 +64,13 @@ def start(modules: Sequence[str]) -> bool:
         with environment(variables):
             with no_signals():
                 resource_tracker.ensure_running()  # unblocks signals
-            with no_signals():
-                forkserver.ensure_running()
+            if not gpus:
+                with no_signals():
+                    forkserver.ensure_running()
     except OSError:  # e.g. a socket path that is too long
         return False
+    if gpus:
+        start_early(gpus)
     return True
 
 

@@ -30,6 +30,7 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
     """
 
     status: Status
+    _init_msg_interval = 0.01  # seconds between two looks, of Dask's 0.05: a look takes microseconds
     _last: int | None = None  # the process before
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any
 from pipeline.cluster.choice import Chosen, Load, best_number, reason
 from pipeline.cluster.cuda_preload import make_context, warm_up_gpus
 from pipeline.cluster.dashboard import loopback, routes
+from pipeline.cluster.limits import check_files, processes_within
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
@@ -25,7 +26,6 @@ from pipeline.gpu.xid import Xids
 from pipeline.process.beat import STALL_SECONDS
 from pipeline.threads import THREADS, cores, processes
 
-PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
 PROCESSES_FROM_BYTES = 2**32
 LOOK_SECONDS = 0.1  # between two looks for workers
 
@@ -152,7 +152,7 @@ def open_workers(
     UsageError
         If a GPU was requested and there is none.
     PipelineError
-        If processes do not start, or an existing cluster does not answer in time.
+        If processes do not start, too few files can be opened, or an existing cluster does not answer in time.
     """
     if placement.existing:
         from pipeline.cluster.existing import existing_workers, workers_of_client
@@ -170,10 +170,12 @@ def open_workers(
     if early := sys.modules.get("pipeline.cluster.early"):  # what the command has started was a guess
         early.keep([gpu.uuid for gpu in chosen.gpus] if chosen.processes else ())
     if chosen.gpus and chosen.processes:
+        check_files(len(chosen.gpus), chosen.processes)
         opened = _one_process_per_gpu(placement, chosen.gpus)
-    elif chosen.processes and (number := _within_memory(chosen.processes)) > 1:
+    elif chosen.processes and (number := processes_within(chosen.processes)) > 1:
         opened = _several_processes(placement, number)
     else:
+        check_files(len(chosen.gpus), 0)
         here(device := "gpu" if chosen.gpus else "cpu")
         opened = _in_this_process(placement, device)
     alone = placement.own_process and not chosen.processes and len(chosen.usable) > 1
@@ -191,13 +193,6 @@ def _described(placement: Placement, chosen: Chosen) -> str:
         why = reason(chosen.load, len(chosen.gpus), len(chosen.usable), not placement.own_process)
     names = ", ".join(map(label, chosen.gpus))
     return f"GPU{'s'[: len(chosen.gpus) > 1]} {names} of {len(chosen.usable)}: {why}"
-
-
-def _within_memory(number: int) -> int:
-    """As many processes as fit into the memory of the machine or its container, and no more than `number`."""
-    from distributed.system import MEMORY_LIMIT
-
-    return min(number, int(MEMORY_LIMIT // PROCESS_BYTES))
 
 
 @contextmanager
@@ -260,10 +255,10 @@ def _processes_of(
     """A cluster of processes on this machine; its class is imported while the fork server imports modules."""
     from pipeline.cluster.fork_server import fork_server, start
 
-    dashboard = loopback(placement.dashboard_address)
+    dashboard, gpus = loopback(placement.dashboard_address), options.get("CUDA_VISIBLE_DEVICES", ())
     # A fork server is for the command's own process: a library should not start one behind its caller's back.
     own = placement.own_process
-    with fork_server(modules) if own else nullcontext():
+    with fork_server(modules, gpus) if own else nullcontext():
         from pipeline.cluster.client import OwnClient
         from pipeline.cluster.processes import private, start_processes
 
@@ -271,10 +266,10 @@ def _processes_of(
             local_directory(placement.own_process) as progress,
             routes(dashboard),
             start_processes(
-                resolve_name(kind), options | private(dashboard), partial(start, modules) if own else bool
+                resolve_name(kind), options | private(dashboard), partial(start, modules, gpus) if own else bool
             ) as cluster,
             OwnClient(cluster) as client,
-            closing(Xids(options.get("CUDA_VISIBLE_DEVICES", ()))) as xids,
+            closing(Xids(gpus)) as xids,
         ):
             watch = Watch(progress, placement.stall_seconds, partial(retire, cluster), xids.take)
             yield _workers(client, device, where, dashboard, watch)

@@ -12,6 +12,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
+from pipeline.cluster.certificate import temporary_security
 from pipeline.cluster.worker import FOLDER
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import supervisor
@@ -184,7 +185,8 @@ def _start(kind: Any, options: dict[str, Any], prepare: Callable[[], object]) ->
         cluster = kind.__new__(kind)
         try:
             with supervisor.limit(4 * START_SECONDS, text):
-                cluster.__init__(**options)
+                secure = {"security": temporary_security()} if options.get("security") else {}
+                cluster.__init__(**options | secure)
             return cluster
         except BaseException as error:
             _close(cluster, 0)

@@ -187,10 +187,13 @@ class Looker:
                 data = file.read(SIZE)
         except OSError:
             return None
-        if len(data) < SIZE or not _word(data, BORN):
-            return None  # it is just starting
         state, born, ticks = _stat(pid)
-        alive = born == _word(data, BORN) and state != "Z"
+        alive = state not in ("", "Z")
+        if len(data) < SIZE or not _word(data, BORN):
+            if alive:
+                return None  # it is just starting
+        else:
+            alive = alive and born == _word(data, BORN)
         active, now = _word(data, ACTIVE), monotonic()
         moved = (_word(data, STEPS), _bytes_moved(pid) if alive else 0)
         device, last = _text(data, DEVICE, TEXT), self._last.get(pid)

@@ -16,6 +16,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MOST_CHARACTERS = 4000  # of a line about an error, which may quote any input
 
 _abandoned = False
+_status: int | None = None  # once this process is to end
 
 
 def abandon() -> None:
@@ -46,8 +47,14 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
     say(f"warning: {shown}")
 
 
-def emit(*lines: str) -> None:
+def emit(*lines: str, whole: bool = True) -> None:
     """Print lines with what the command was run for on stdout.
+
+    Parameters
+    ----------
+    lines
+    whole
+        Whether it matters that all are read; else the reader may leave, as `head` does.
 
     Raises
     ------
@@ -59,7 +66,9 @@ def emit(*lines: str) -> None:
             raise OSError(0, "a closed file")
         print(*(_shown(line, sys.stdout) for line in lines), sep="\n", flush=True)
     except (OSError, ValueError) as error:
-        raise _unwritten(error) from None
+        unwritten = _unwritten(error)
+        if whole or not isinstance(error, BrokenPipeError):
+            raise unwritten from None
 
 
 def _unwritten(error: Exception) -> PipelineError:
@@ -102,4 +111,18 @@ def leave(status: int) -> NoReturn:
     supervisor.done(status)
     if _abandoned:
         os._exit(status)
+    global _status
+    _status = status
     sys.exit(status)
+
+
+def end_at_once() -> None:
+    """To be registered first at exit, so that it is called last: the system frees faster what Python would take apart.
+
+    Warnings that are asked for, of what is open, come only then.
+    """
+    if _status is None or sys.warnoptions:
+        return
+    with suppress(OSError, ValueError, AttributeError):  # of what others, like a profiler, have printed since
+        sys.stdout.flush()
+    os._exit(_status)

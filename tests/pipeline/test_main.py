@@ -24,13 +24,14 @@ import pipeline.threads
 from kernels.common import cxx
 from pipeline.cluster.check_process import CHECKS, COMPUTES
 from pipeline.cluster.choice import Load
-from pipeline.cluster.fork_server import GPU_WORKER, WORKER
+from pipeline.cluster.fork_server import WORKER
 from pipeline.gpu.devices import Devices, Gpu
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working folder, with a file of 4,000 bytes."""
+    """The working folder, with a file of 4,000 bytes; what a planted driver says is kept for no other test."""
+    monkeypatch.setattr(pipeline.cluster.placement, "_told", [])
     np.arange(1000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     monkeypatch.chdir(tmp_path)
 
@@ -55,6 +56,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--help"], 2, 0, False), (["histogram", "samples.bin", "--device", "cpu"], 2, 0, False),
         (["histogram", "samples.bin", "--device=cpu"], 2, 0, False),
         (["histogram", "samples.bin", "--scheduler-file", "file.json"], 2, 0, False),
+        (["histogram", "samples.bin", "--help"], 2, 0, False), (["histogram", "-h", "samples.bin"], 2, 0, False),
+        (["histogram", "samples.bin", "--dry-run"], 2, 0, False),
     ],
 )  # fmt: skip
 def test_command_starts_it_first_where_files_are_for_several_gpus(
@@ -77,15 +80,17 @@ def devices(number: int) -> Devices:
     return Devices(gpus, "1", "1", None if number else "no NVIDIA GPU is visible")
 
 
-def test_other_commands_make_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On all GPUs, for what may never compute there."""
+@pytest.mark.parametrize("gpus", [0, 2])
+@pytest.mark.parametrize("word", ["plan", "compare", "info", "study", "common", "..", "x" * 5000])
+def test_what_is_no_job_starts_nothing(word: str, gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it ask the driver."""
     calls: list[Any] = []
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start", calls.append)
-    monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", lambda gpus: calls.append("early"))
-    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(2))
-    for words in (["plan", "histogram", "samples.bin", "--gpus", "all"], ["compare", "samples.bin", "--gpus", "all"]):
-        pipeline.__main__.expect_processes(words)
-    assert calls == [GPU_WORKER] * 2
+    for name in ("start", "start_early"):
+        monkeypatch.setattr(pipeline.cluster.fork_server, name, calls.append)
+    monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: calls.append("asked") or devices(gpus))
+    monkeypatch.setattr(pipeline.cluster.placement, "PROCESSES_FROM_BYTES", 0)
+    pipeline.__main__.expect_processes([word, "samples.bin", *["--gpus", "all"][:gpus]])
+    assert calls == []
 
 
 @pytest.mark.parametrize(("nbytes", "asks"), [(2**32 - 1, False), (2**32, True), (2**40, True)])
@@ -142,8 +147,7 @@ def test_kernels_of_cupy_are_kept_where_only_this_user_may_write(
         monkeypatch.setenv(name, given or "")  # and set back afterwards
     if given is None:
         monkeypatch.delenv("CUPY_CACHE_DIR")
-    for name in ("set_threshold", "freeze"):
-        monkeypatch.setattr(f"gc.{name}", lambda *_: None)
+    monkeypatch.setattr("gc.set_threshold", lambda *_: None)
     monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "driver").mkdir()
@@ -231,8 +235,7 @@ def test_context_of_the_only_gpu_is_begun_first(
 
 
 def test_a_word_that_is_too_long_for_a_file_is_no_job() -> None:
-    assert not pipeline.__main__.computes_on_gpu("x" * 5000) and pipeline.__main__.computes_on_gpu("histogram")
-    assert not pipeline.__main__.is_compiled("x" * 5000)
+    assert not pipeline.__main__.has_kernels("x" * 5000) and pipeline.__main__.has_kernels("histogram")
 
 
 @pytest.mark.parametrize(
@@ -243,6 +246,7 @@ def test_a_word_that_is_too_long_for_a_file_is_no_job() -> None:
         (["histogram", "samples.bin", "--device", "cpu"], ".", ["cpu.cpp", "check.cpp"]),
         (["map", "add", "samples.bin", "samples.bin"], "missing", ["check.cpp"]),
         (["info", "samples.bin"], "missing", []), (["histogram", "missing.bin"], "missing", []),
+        (["histogram", "samples.bin", "--help"], "missing", []), (["histogram", "--dry-run", "samples.bin"], ".", []),
     ],
 )  # fmt: skip
 def test_sources_of_the_job_are_compiled_meanwhile(
@@ -280,6 +284,7 @@ def test_sources_elsewhere_are_not_compiled(word: str, tmp_path: Path, monkeypat
     (tmp_path / "folder").mkdir()
     calls: list[Path] = []
     monkeypatch.setattr(cxx, "expected", calls.append)
+    (tmp_path / "folder" / "gpu.py").touch()
     for job in (word, str(tmp_path / word)):
-        pipeline.__main__.compile_ahead([job])
+        pipeline.__main__.expect_processes([job, "samples.bin"])
     assert calls == []

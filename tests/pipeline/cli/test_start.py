@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.configuration import SECTION, keys
+from pipeline.cli.listed import JOBS, LISTED
 from pipeline.cli.main import cli
 from tests.pipeline.cli.test_main import (
     ECG,
@@ -31,6 +33,47 @@ def test_the_command_alone(run: Run) -> None:  # noqa: F811
     assert len(commands) == 3 and set(commands) <= set(cli.commands)
 
 
+def test_list_says_of_jobs_what_their_declarations_say() -> None:
+    assert list(LISTED) == list(cli.commands)
+    jobs = {name: text for name, (section, text) in LISTED.items() if section == JOBS}
+    assert jobs == {name: workflow.summary for name, workflow in WORKFLOWS.items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [([], 0), (["--help"], 0), (["-h"], 0), (["--version"], 0), (["none"], 2), (["--none"], 2)]
+)
+def test_what_needs_no_job_imports_none_and_starts_nothing(words: list[str], status: int) -> None:
+    code = f"""
+import os, sys, threading
+from pipeline.process import supervisor
+supervisor.supervise = lambda: None
+from pipeline.__main__ import main
+try:
+    main({words})
+except SystemExit as error:
+    assert error.code == {status}, error.code
+heavy = {{name.partition(".")[0] for name in sys.modules}} & {{"numpy", "dask", "distributed", "cupy", "subprocess"}}
+assert (heavy, threading.active_count()) == (set(), 1), heavy
+os.waitpid(-1, os.WNOHANG)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stderr.splitlines()[-1:] == ["ChildProcessError: [Errno 10] No child processes"]
+
+
+@pytest.mark.parametrize(("words", "error"), [(["--help"], ""), (["--version"], "error: expected to write to ")])
+def test_reader_of_help_may_leave(words: list[str], error: str) -> None:
+    """Once it has seen enough; of anything else less than all is an error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([sys.executable, "-m", "pipeline", *words], stdout=writing, stderr=subprocess.PIPE,
+                              text=True, cwd=ROOT, timeout=60)  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr[: len(error)]) == (int(bool(error)), error) and bool(done.stderr) == bool(
+        error
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "nearest"),
     [
@@ -44,6 +87,15 @@ def test_nearest_names(words: list[str], nearest: str, run: Run) -> None:  # noq
     status, out, err = run(*words)
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert nearest in err and "id you mean" in err
+
+
+@pytest.mark.parametrize("name", ["-::x", "-[2:5]", "-5.bin"])
+def test_file_that_begins_with_a_minus(name: str, run: Run) -> None:  # noqa: F811
+    """It is taken for an option; the message says how it is not."""
+    status, out, err = run("info", name)
+    assert (status, out) == (2, "") and err.endswith("; write -- before a file that begins with a minus\n")
+    _, _, err = run("info", "--", name)
+    assert "option" not in err and name[1:] in err
 
 
 def test_nothing_is_near(run: Run) -> None:  # noqa: F811

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -68,12 +72,14 @@ if __name__ == "__main__":
 """
 
 
-def told(script: Path, *words: str, expected: str = "pass", started: str = "pass") -> tuple[dict[str, Any], list[str]]:
-    """What the command told, and the other lines that it printed."""
+def told(
+    script: Path, *words: str, expected: str = "pass", started: str = "pass", refused: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """What the command told, and the other lines that it printed; `refused`: it is wrong, as one line says."""
     script.write_text(ON_GPUS.format(expected=expected, started=started))
     command = [sys.executable, str(script), "histogram", "samples.bin", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, len(done.stderr.splitlines())) == ((2, 1) if refused else (0, 0)), done.stderr
     *others, last = done.stdout.splitlines()
     told = json.loads(last)
     assert sorted(told["waiting"]) == ["GPU-0", "GPU-1"]
@@ -82,8 +88,12 @@ def told(script: Path, *words: str, expected: str = "pass", started: str = "pass
     return told, others
 
 
+NO_SERVER = "from multiprocessing import forkserver; assert forkserver._forkserver._forkserver_pid is None"
+
+
 def test_they_become_the_workers_of_their_gpus(tmp_path: Path, folder: Path) -> None:
-    said, others = told(tmp_path / "baru", "-q", "--json")
+    """No server is started beside them."""
+    said, others = told(tmp_path / "baru", "-q", "--json", started=NO_SERVER)
     assert {gpu: pid for gpu, pid, *_ in said["workers"]} == said["waiting"]
     parents = {parent for _, _, parent, *_ in said["workers"]}
     assert len(parents) == 1 and parents.isdisjoint(said["waiting"].values())
@@ -97,7 +107,7 @@ def test_they_become_the_workers_of_their_gpus(tmp_path: Path, folder: Path) -> 
 def test_they_end_with_a_command_that_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of processes that nobody has waited for Python would warn."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    said, _ = told(tmp_path / "baru", "--help")
+    said, _ = told(tmp_path / "baru", "--bin", "3", refused=True)
     assert said["workers"] == []
 
 
@@ -110,13 +120,13 @@ def test_one_that_was_killed_is_replaced(tmp_path: Path) -> None:
 
 
 DYING = """
-        def dying(process, taken=early._taken):
-            one = taken(process)
-            if one is not None and one.process.pid == told["waiting"]["GPU-0"]:
+        def dying(one, is_ready=early._is_ready):
+            ready = is_ready(one)
+            if one.process.pid == told["waiting"]["GPU-0"]:
                 one.process.kill()
                 os.waitid(os.P_PID, one.process.pid, os.WEXITED | os.WNOWAIT)
-            return one
-        early._taken = dying"""
+            return ready
+        early._is_ready = dying"""
 
 
 def test_one_that_dies_before_it_is_told_what_to_run_is_replaced(tmp_path: Path) -> None:
@@ -137,22 +147,93 @@ def test_module_that_fails_is_skipped(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {gpu: pid for gpu, pid, *_ in said["workers"]} == said["waiting"]
 
 
+STOPPING = """
+        import signal, threading
+        pid, launch = told["waiting"]["GPU-0"], early._Launched._launch
+        def stopping(launched, process):
+            if launched._early.process.pid == pid:
+                os.kill(pid, signal.SIGSTOP)
+                threading.Timer(1, os.kill, (pid, signal.SIGKILL)).start()
+            launch(launched, process)
+        early._Launched._launch = stopping"""
+
+
 def test_one_that_is_killed_while_it_starts_is_replaced(tmp_path: Path) -> None:
     """It has been told what to run, but is stopped until it is killed."""
-    stop = ("import signal, threading; pid = told['waiting']['GPU-0']; os.kill(pid, signal.SIGSTOP); "
-            "threading.Timer(2.5, os.kill, (pid, signal.SIGKILL)).start()")  # fmt: skip
-    said, _ = told(tmp_path / "baru", "-q", "--json", expected=stop)
+    said, _ = told(tmp_path / "baru", "-q", "--json", expected=STOPPING, started=NO_SERVER)
     pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
     assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
 
 
-def test_they_end_where_workers_are_spawned(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server can be started: the path of its socket would be too long."""
+HANGING = """
+import os, time
+if os.getenv("CUDA_VISIBLE_DEVICES") == "GPU-0":
+    time.sleep(600)
+raise ImportError
+"""
+IMPATIENT = """
+        import pipeline.cluster.fork_server as fork_server
+        def counted(*arguments, start=fork_server.start):
+            told["starts"] = told.get("starts", 0) + 1
+            return start(*arguments)
+        fork_server.start, early.HUNG_SECONDS = counted, 1.0"""
+
+
+def test_one_whose_import_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one from a server that starts then, before the cluster is given up and started again."""
+    (tmp_path / "cupy.py").write_text(HANGING)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    (tmp_path / "script").mkdir()
+    said, _ = told(tmp_path / "script" / "baru", "-q", "--json", expected=IMPATIENT)
+    pids = {gpu: pid for gpu, pid, *_ in said["workers"]}
+    assert pids["GPU-1"] == said["waiting"]["GPU-1"] and pids["GPU-0"] != said["waiting"]["GPU-0"]
+    assert said["starts"] == 2  # once with the cluster's processes, once before its first attempt
+
+
+def test_they_need_no_server_whose_socket_has_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be too long here."""
     (long := tmp_path.parent / f"{tmp_path.name}{'x' * 100}").mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
+    said, _ = told(tmp_path / "baru", "-q", "--json")
+    assert {gpu: pid for gpu, pid, *_ in said["workers"]} == said["waiting"]
+
+
+def test_they_end_where_workers_are_spawned(tmp_path: Path) -> None:
+    """Nothing can be started, as if the working folder were removed."""
+    fails = "import pipeline.cluster.fork_server; pipeline.cluster.fork_server.start = lambda *_: False"
     ended = "import psutil; assert not any(map(psutil.pid_exists, told['waiting'].values()))"
-    said, _ = told(tmp_path / "baru", "-q", "--json", started=ended)
+    said, _ = told(tmp_path / "baru", "-q", "--json", expected=fails, started=ended)
     assert len(said["workers"]) == 2
+
+
+LINGERING = """
+import os, socket, sys, time
+from multiprocessing import reduction
+with socket.socket(fileno=int(sys.argv[1])) as connection:
+    reads, held, *_ = reduction.recvfds(connection, 9)
+os.close(held)
+time.sleep(600)
+"""
+
+
+def test_wait_for_one_that_lingers_has_its_limit() -> None:
+    """All of its descriptors are closed, but it has not ended: the driver removes its context."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        words = [sys.executable, "-c", LINGERING, str(theirs.fileno())]
+        process = subprocess.Popen(words, pass_fds=[theirs.fileno()])
+    results: SimpleQueue[Any] = SimpleQueue()
+
+    def look() -> None:
+        launched = early._Launched(SpawnProcess(), early._Early(process, ours))
+        results.put(launched.wait(0.5))
+
+    try:
+        Thread(target=look, daemon=True).start()
+        assert results.get(timeout=60) is None
+    finally:
+        process.kill()
+        process.wait(20)
 
 
 def test_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:

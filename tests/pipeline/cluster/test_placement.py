@@ -22,9 +22,8 @@ from distributed import Client
 
 import pipeline.cluster.cuda_preload
 import pipeline.cluster.placement
-import pipeline.threads
 from pipeline.cli.main import cli
-from pipeline.cluster.placement import Placement, _within_memory, open_workers
+from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.watch import Watch
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array import _most_bytes
@@ -187,22 +186,6 @@ def test_context_is_begun_before_all_else_on_the_gpu_that_takes_part(
         pass
     with open_workers(Placement("cpu"), 0) as workers:  # without one
         assert workers.gpus == ""
-
-
-@pytest.mark.parametrize(
-    ("number_of_cores", "limit", "compiled", "number"),
-    [
-        (64, 2**40, False, 32), (64, 2**30, False, 4), (64, 2**28, False, 1), (64, 2**27, False, 0),
-        (3, 2**40, False, 2), (2, 2**40, False, 2), (1, 2**40, False, 1), (64, 2**40, True, 16),
-        (64, 2**30, True, 4), (5, 2**40, True, 2), (4, 2**40, True, 1), (2, 2**40, True, 1), (1, 2**40, True, 1),
-    ],
-)  # fmt: skip
-def test_processes_are_as_many_as_cores_and_memory_take(
-    number_of_cores: int, limit: int, compiled: bool, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline.threads, "cores", lambda: number_of_cores)
-    monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
-    assert _within_memory(pipeline.threads.processes(compiled)) == number
 
 
 def test_gpu_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,19 @@ def seen(looker: Looker, pid: int) -> Seen:
 IN_TASK = "with own.task('a task'):\n    print(flush=True)\n    "
 
 
+@pytest.mark.parametrize("nbytes", [0, beat.SIZE], ids=["empty", "not begun"])
+def test_process_that_ended_while_it_made_its_file_is_seen(tmp_path: Path, nbytes: int) -> None:
+    """Whoever replaces it waits for that; one that still makes it is not seen yet."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    for pid in (ended.pid, os.getpid()):
+        (tmp_path / str(pid)).write_bytes(bytes(nbytes))
+    looker = Looker(str(tmp_path))
+    assert looker.look() == {ended.pid: Seen(False, 0, 0.0, "", (), "")}
+    looker.forget(ended.pid)
+    assert not (tmp_path / str(ended.pid)).exists()
+
+
 def test_tasks_and_device_are_seen(tmp_path: Path) -> None:
     looker, own = Looker(str(tmp_path)), Beat(str(tmp_path), "GPU-1")
     assert seen(looker, os.getpid()) == Seen(True, 0, seen(looker, os.getpid()).idle, "GPU-1", (), "")
