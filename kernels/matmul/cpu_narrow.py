@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles
 from kernels.common.tiles import tiles as tiles_of
-from kernels.matmul.cpu import ROWS, CpuProduct, Scales, tiles
+from kernels.matmul.cpu import INNER, PIECE, ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.cpu_deferred import Deferred, Dots, address_of, lines_of
-from kernels.matmul.formats import BITS, FORMATS
+from kernels.matmul.formats import BITS, FORMATS, bits_of
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
@@ -243,6 +243,28 @@ def product_on_cpu(
     """The faster of the two products on the CPU for these dtypes; `whole`, `out`: as of `NarrowCpuProduct`."""
     narrow = result.kind == "f" and result.itemsize < 8
     return NarrowCpuProduct(result, whole, out) if narrow else CpuProduct(dtypes, result)
+
+
+def cpu_bytes(
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], sizes: tuple[int, int, int, int]
+) -> int:
+    """Approximate memory of a product on the CPU, besides the given parts of the factors and the result.
+
+    Parameters
+    ----------
+    dtypes, result, sizes
+        As of `kernels.matmul.memory.device_bytes`.
+    """
+    matrices, rows, part, columns = sizes
+    if result.kind == "f" and result.itemsize < 8:  # sums, and what rounding them takes
+        return matrices * (16 * rows * columns + 4 * part * (rows + columns))
+    floats = result.name in FORMATS
+    pieces = [-(-(bits_of(dtype) + 1) // PIECE) for dtype in dtypes]
+    sums, part = 8 * (sum(pieces) - 1) + 16 * floats, min(part, INNER)
+    nbytes = rows * columns * sums + min(rows, ROWS) * columns * (128 if floats else 48)
+    for lines, count in zip((rows, columns), pieces, strict=True):
+        nbytes += lines * part * (8 * count + (32 if floats else 12))
+    return matrices * nbytes
 
 
 def functions() -> ctypes.CDLL | None:
