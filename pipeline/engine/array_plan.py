@@ -85,18 +85,16 @@ def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ..
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader:
-    """Reads blocks of inputs for a workflow that streams, which may put the elements into `out`.
-
-    They and the output may take `nbytes` at a time.
-    """
+class Reader:
+    """Reads blocks of inputs for a check, or for a workflow that streams, which may put the elements into `out`."""
 
     plan: ArrayPlan
     read: Callable[[ArrayFile, Bounds], Any]
-    out: Any
+    out: Any = None
 
     @property
     def nbytes(self) -> float:
+        """What blocks and the output may take at a time."""
         return self.plan.nbytes
 
     def __call__(self, number: int, bounds: Bounds) -> Any:
@@ -113,7 +111,7 @@ def compute_region(
     began, before = perf_counter(), _reading(timeline)
 
     streams = plan.workflow.streams
-    blocks = _Reader(plan, read, out) if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
+    blocks = Reader(plan, read, out) if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
     with stage_range("kernel"):
         elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
     waited = _reading(timeline) - before

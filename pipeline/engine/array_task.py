@@ -17,6 +17,7 @@ from pipeline.engine.array_ahead import PreparedChecks, ReadRegion, read_on_all_
 from pipeline.engine.array_begun import begun
 from pipeline.engine.array_plan import (
     ArrayPlan,
+    Reader,
     checked_part,
     compute_region,
     host_seat,
@@ -156,12 +157,12 @@ def _check(
 def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
     with _memory(plan) as allocate:
 
-        def read(number: int, bounds: Bounds) -> NDArray[Any]:
-            return read_region(plan.inputs[number], bounds, allocate, opened)
+        def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
+            return read_region(array, bounds, allocate, opened)
 
         with (
             whole_region(plan.output, piece, opened)
             if plan.workflow.pieces is None
             else nullcontext(plan.output.read(piece, allocate, opened)) as elements
         ):
-            return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)
+            return plan.workflow.check(Reader(plan, read), elements, piece, plan.native(), plan.options, random)
