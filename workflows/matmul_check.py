@@ -89,7 +89,7 @@ def check(
 def _factors(read: Read, region: Bounds, shapes: Matrices, dtypes: Sequence[np.dtype[Any]], sample: Sample) -> Factors:
     """The factors of a region, in these dtypes."""
     batch, rows, columns = shapes.parts(region)
-    most = getattr(read, "nbytes", math.inf) / (COPIES * max(dtype.itemsize for dtype in dtypes))
+    most = getattr(read, "nbytes", math.inf) / (COPIES * max(4, *(dtype.itemsize for dtype in dtypes)))
 
     def read_part(number: int, lines: slice, inner: slice) -> Array:
         ends = [rows, columns]

@@ -30,6 +30,7 @@ from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
 HELD = 2**24  # elements that are examined at a time
+COPIES = 4  # of each of them, beyond those of an element of the factors
 EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
 
 
@@ -53,7 +54,8 @@ class ElementCheck(Measured):
     def wrong_singly(self) -> list[str]:
         """Errors, element by element, some rows at a time."""
         rows = self.product.shape[-2]
-        step = max(1, HELD * rows // max(1, self.product.size))
+        held = int(min(HELD, self.factors.most / COPIES))
+        step = max(1, held * rows // max(1, self.product.size))
         lines: list[str] = []
         for start in range(0, rows, step):
             lines += self.wrong_block(None, slice(start, min(start + step, rows)), slice(None))

@@ -163,7 +163,7 @@ class NarrowCpuProduct(Scales):
         def round_tile(place: tuple[slice, slice]) -> None:
             rows, columns = place
             factors, shape = (a[rows], b[:, columns]), product[place].shape
-            memory = spare.pop() if spare else np.empty(HEIGHT * ACROSS)
+            memory = spare.pop() if spare else np.empty(largest)
             sums, squares = memory[: prod(shape)].reshape(shape), [np.zeros((shape[0], 1)), np.zeros((1, shape[1]))]
             self._sum(library, factors, [grids[0][rows], grids[1][:, columns]], squares, sums)
             product[place], between[place] = self._between(sums, squares)
@@ -171,6 +171,7 @@ class NarrowCpuProduct(Scales):
 
         wide = -(-self.shape[1] // max(1, -(-self.shape[1] // ACROSS)))
         steps = HEIGHT, max(1, -(-wide // PANEL)) * PANEL
+        largest = prod(map(min, steps, self.shape))
         of_rows, of_columns = map(tiles_of, self.shape, steps)
         on_tiles(round_tile, [(rows, columns) for rows in of_rows for columns in of_columns])
 
@@ -263,7 +264,7 @@ def cpu_bytes(
     sums, part = 8 * (sum(pieces) - 1) + 16 * floats, min(part, INNER)
     nbytes = rows * columns * sums + min(rows, ROWS) * columns * (128 if floats else 48)
     for lines, count in zip((rows, columns), pieces, strict=True):
-        nbytes += lines * part * (8 * count + (32 if floats else 12))
+        nbytes += lines * part * (8 * count + 32)
     return matrices * nbytes
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import pipeline.engine.seats
 import workflows.matmul
+from kernels.matmul.cpu_narrow import cpu_bytes
 from kernels.matmul.memory import device_bytes
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
@@ -85,7 +88,59 @@ def test_small_tasks_use_their_memory(shape: tuple[int, int, int], dtype: str) -
         height, width = sizes(regions[0])
         assert height == rows or width == columns or max(height, width) < 3 * min(height, width)
         if len(regions) > 1 and inner > 128:
-            assert max(max(taken) / nbytes, max(workspaces) / (COPIES_OF_SMALL * nbytes)) > 1 / 3
+            part = slabs(regions[0], specs, MatmulOptions(), nbytes)[0][1]
+            dtypes = (output.dtype,) * 2 if output.dtype.kind == "f" else (specs[0].dtype, specs[1].dtype)
+            on_cpu = max(taken) + cpu_bytes(dtypes, output.dtype, (1, height, part, width))
+            shares = max(workspaces) / COPIES_OF_SMALL, on_cpu / COPIES, max(taken)
+            assert max(shares) > nbytes / 3
+
+
+OF_SAMPLE = 128  # bytes for each product of an element that is computed in Python's integers
+
+
+class Reading:
+    """Reads blocks of matrices for a task of so many bytes."""
+
+    def __init__(self, factors: tuple[Any, Any], nbytes: float) -> None:
+        self.factors, self.nbytes = factors, nbytes
+
+    def __call__(self, number: int, bounds: Bounds) -> Any:
+        return np.array(self.factors[number][tuple(slice(*ends) for ends in bounds)])
+
+
+def peak_of(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+    """The result of a call, and how much memory NumPy and Python held meanwhile."""
+    tracemalloc.start()
+    try:
+        return function(*arguments), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("shape", [(1024, 512, 1024), (8, 2**16, 8), (1, 300, 2**16), (2**16, 3, 70)])
+@pytest.mark.parametrize("name", ["float16", "float32", "float64", "int8", "int32", "uint64"])
+def test_a_task_keeps_the_limit_on_a_cpu(name: str, shape: tuple[int, int, int]) -> None:
+    """Of 4 and 16 MiB. It takes more for the row and the column of an element that is checked to the last bit."""
+    dtype, options = np.dtype(name), MatmulOptions()
+    a, b = factors("ordinary", name, *shape)
+    specs = [Spec(array.shape, array.dtype) for array in (a, b)]
+    output = MATMUL.outline(specs, options)
+    if name == "uint64":  # so that sums fit
+        a, b = a % 1000, b % 1000
+    few = MATMUL.compute(Reading((a, b), math.inf), ((0, 1), (0, 1)), specs, options)  # loads what it needs
+    MATMUL.check(Reading((a, b), math.inf), few.elements, ((0, 1), (0, 1)), specs, options, np.random.default_rng(0))
+    for limit in (2**22, 2**24):
+        nbytes = limit // COPIES
+        region = next(
+            iter(MATMUL.regions(specs, output, options, nbytes // (output.dtype.itemsize + 2 * dtype.itemsize)))
+        )
+        read = Reading((a, b), nbytes)
+        counted, computing = peak_of(MATMUL.compute, read, region, specs, options)
+        checked, checking = peak_of(
+            MATMUL.check, read, counted.elements, region, specs, options, np.random.default_rng(0)
+        )
+        assert not checked.details
+        assert computing <= limit and checking + counted.elements.nbytes <= limit + OF_SAMPLE * shape[1]
 
 
 @pytest.mark.parametrize("limit", [2**22, 2**23, 2**26])
