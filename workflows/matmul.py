@@ -170,16 +170,17 @@ def slabs(
     region: Bounds, specs: Sequence[Spec], options: MatmulOptions, nbytes: float, most: int = SLAB
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Ends of the slabs of a region's sums, each of at most so many products, for a task of so many bytes; at least
-    one slab, which may be empty."""
+    one slab, which may be empty. Those of small tasks are as long as these bytes allow."""
     factors = matrices(specs)
     batch, *ends = factors.parts(region)
     rows, columns = sizes(tuple(ends))
-    step = min(most, _least_slab(factors, rows, columns, nbytes))
-    if nbytes < SMALL:
+    longest = factors.inner if nbytes < SMALL else _least_slab(factors, rows, columns, nbytes)
+    step = max(1, min(most, longest))
+    if nbytes < math.inf:
         size, number = _sizes(specs, outline(specs, options).dtype, factors), math.prod(sizes(batch))
-        longest = _most(min(factors.inner, most), lambda n: size(number, rows, n, columns, int(nbytes)) <= nbytes)
-        step = max(step, longest if longest == factors.inner else longest - longest % SMALL_SLAB)
-    step = max(1, step)
+        fitting = _most(step, lambda n: size(number, rows, n, columns, int(nbytes)) <= nbytes)
+        if fitting < step:
+            step = max(min(step, SMALL_SLAB), fitting - fitting % SMALL_SLAB)
     return [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
 
 

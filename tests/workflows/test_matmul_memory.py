@@ -95,6 +95,15 @@ def test_small_tasks_use_their_memory(shape: tuple[int, int, int], dtype: str) -
             assert max(shares) > nbytes / 3
 
 
+def test_slabs_fit_also_if_regions_were_cut_for_more() -> None:
+    """As by an earlier run, which had no limit."""
+    specs = [Spec((4096, 4096), np.dtype("float32"))] * 2
+    output = MATMUL.outline(specs, MatmulOptions())
+    for nbytes in (2**25, 2**24, 2**23):
+        read = [held(specs, output, ((0, 1024), (0, 1024)), within) for within in (nbytes, math.inf)]
+        assert 2**22 < read[0] <= nbytes < read[1] or (nbytes == 2**25 and read[0] == read[1])
+
+
 OF_SAMPLE = 128  # bytes for each product of an element that is computed in Python's integers
 
 

@@ -32,6 +32,7 @@ from pipeline.engine.run_loop import Run
 from pipeline.engine.seats import COPIES, ENOUGH, LANES, seats, within_limits
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
+from pipeline.storage import scratch
 from pipeline.storage.sources import Source, open_source
 from tests.cases.array import ON_CPU, SCALED, Factor, scaled
 from tests.pipeline.cluster.test_existing import scheduler, worker
@@ -113,6 +114,11 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)
     scaled(source, chunk_bytes=None)
     assert regions == [100, 200, 1]
+
+
+def test_memory_to_read_into_is_freed_at_the_end(source: Source) -> None:
+    scaled(source)
+    assert scratch._spare == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -76,6 +76,17 @@ def test_where_there_is_no_room_left_it_is_fresh(monkeypatch: pytest.MonkeyPatch
     module.forget()  # too short for the others
 
 
+def test_no_more_of_it_than_users_at_a_time() -> None:
+    """Whichever threads they are; none once it is forgotten."""
+    module.forget()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(8):
+            pool.submit(test_memory_is_used_again).result()
+    assert len(module._spare) == 1
+    module.forget()
+    assert module._spare == []
+
+
 def test_it_is_given_back_after_an_error() -> None:
     with pytest.raises(ValueError), scratch() as allocate:
         place = allocate((1,), INT64).ctypes.data
