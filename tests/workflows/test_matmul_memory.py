@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pipeline.engine.array_task
 import pipeline.engine.seats
 import workflows.matmul
 from kernels.matmul.cpu_narrow import cpu_bytes
@@ -102,6 +103,34 @@ def test_slabs_fit_also_if_regions_were_cut_for_more() -> None:
     for nbytes in (2**25, 2**24, 2**23):
         read = [held(specs, output, ((0, 1024), (0, 1024)), within) for within in (nbytes, math.inf)]
         assert 2**22 < read[0] <= nbytes < read[1] or (nbytes == 2**25 and read[0] == read[1])
+
+
+@pytest.mark.parametrize("limit", [2**18, 2**21])
+@pytest.mark.parametrize("shape", [(300, 2000, 250), (1, 5000, 100), (400, 300, 1)])
+def test_a_run_reads_no_more_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], limit: int
+) -> None:
+    """What is read of both factors, to compute or to check, and the output of a region; the bits of one without."""
+    given = factors("ordinary", "float32", *shape)
+    sources, read, read_region = [], list[int](), pipeline.engine.array_task.read_region
+    for name, array in zip("ab", given, strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+        sources.append(open_source((str(tmp_path / f"{name}.npy"),), samples=False))
+
+    def noting(array: Any, bounds: Bounds, *rest: Any) -> Any:
+        read.append(math.prod(sizes(bounds)) * array.spec.dtype.itemsize)
+        return read_region(array, bounds, *rest)
+
+    monkeypatch.setattr(pipeline.engine.array_task, "read_region", noting)
+    products = []
+    for within in (limit, None):
+        path = tmp_path / f"{within}.npy"
+        run_array(MATMUL, MatmulOptions(), sources, str(path), Settings(Placement(device="cpu"), verify="full",
+                  memory_limit=within))  # fmt: skip
+        if within:
+            assert 0 < sum(sorted(read)[-2:]) <= limit / COPIES
+        products.append(np.load(path))
+    same_bits(*products)
 
 
 OF_SAMPLE = 128  # bytes for each product of an element that is computed in Python's integers
