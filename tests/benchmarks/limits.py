@@ -63,7 +63,7 @@ def measure(mebibytes: int = 64) -> Iterator[dict[str, Any]]:
             row: dict[str, Any] = {"job": words, "dtype": dtype, "shapes": shapes_of(shapes, n), "places": {}}
             digests = set()
             for place, visible in places.items():
-                for limit in (None, *(max(64 * KIB, limit * mebibytes // 64) for limit in limits)):
+                for limit in (None, *(max(256 * KIB, limit * mebibytes // 64) for limit in limits)):
                     given = [] if limit is None else ["--memory-limit", str(limit)]
                     given += ["--device-memory-limit", str(limit)] * bool(given and visible)
                     digest, told = one_run([*words, *paths], Path(scratch, "out.npy"), visible, given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 import threading
@@ -29,7 +28,7 @@ from pipeline.engine import array_task
 from pipeline.engine.array import run_array
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.engine.run_loop import Run
-from pipeline.engine.seats import COPIES, ENOUGH, LANES, seats, within_limits
+from pipeline.engine.seats import COPIES, LANES
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage import scratch
@@ -119,19 +118,6 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
 def test_memory_to_read_into_is_freed_at_the_end(source: Source) -> None:
     scaled(source)
     assert scratch._spare == []
-
-
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_where_memory_is_short_few_tasks_have_enough(device: str) -> None:
-    """Of any number of threads, and of the tasks that share a GPU; all of it is used."""
-    for threads in (1, 2, 16):
-        for limit, number in ((1, 1), (ENOUGH, 1), (2 * ENOUGH - 1, 1), (2 * ENOUGH, 2), (3 * ENOUGH, 3), (2**50, 99)):
-            for kind, most in (("memory_limit", threads), ("device_memory_limit", LANES)):
-                given = Settings(**{kind: limit})
-                expected = 0 if kind == "device_memory_limit" and device == "cpu" else min(number, most)
-                assert getattr(seats(threads, device, given), "host" if most == threads else "device") == expected
-                within = within_limits(threads, device, given)
-                assert within * COPIES * expected == limit if expected else within == math.inf
 
 
 INSIDE, MOST = {"compute": 0, "check": 0}, {"all": 0, "compute": 0}  # tasks at a time; the cluster is in this process
