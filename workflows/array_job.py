@@ -106,8 +106,9 @@ class ArrayJob(Generic[Options]):
         Whether the check covers whole regions even in a sample, because it costs little.
     streams
         Whether compute gets, instead of blocks, a function that reads a block to the computing device (a Read whose
-        blocks may be on a device); needs then gives the blocks that are held at a time. If the function has an
-        attribute `out`, an array of the region's shape, compute may put the elements there and return it.
+        blocks may be on a device); needs then gives the least that is held at a time. If the function has an
+        attribute `out`, an array of the region's shape, compute may put the elements there and return it. If it has
+        an attribute `nbytes`, what is held and the elements should take no more bytes; so with that of check.
     shares
         (region, specs, options) -> for each input, whether other regions need the same parts of it: those stay on a
         GPU, if there is room.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kernels.matmul.cpu_narrow import product_on_cpu
+from kernels.matmul.cpu_narrow import cpu_bytes, product_on_cpu
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for, result_dtype
 from kernels.matmul.library import LibraryProduct
 from kernels.matmul.memory import device_bytes, is_small
@@ -18,16 +19,17 @@ from workflows.matmul_check import ProductCheck, check
 from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec, in_rows, sizes
 
+TILE = 128  # sides of tiles of C are multiples of this, unless smaller
 # Columns of A and rows of B that are read at a time. For a tile of C at most `SLAB_OF_TILE` times its side: the slabs
 # then take no more memory than a few tiles, and tiles can be larger and fewer.
 SLAB, SLAB_OF_TILE = 8192, 2
-LINE = 8  # elements of C that a row of A or a column of B counts as: short ones take more memory than their numbers
-# Device memory that a task may take, as a multiple of its inputs and output: pipeline.engine.array relies on it. Less
-# for small tasks under a memory limit, because allocations of different sizes leave gaps.
+# Memory that a task may take, as a multiple of its inputs and output: pipeline.engine.seats relies on it. Less of a
+# device for small tasks under a memory limit, because allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
+# Sides of tiles of small tasks, and least lengths of their slabs, are multiples of these.
+SMALL_TILE, SMALL_SLAB = 32, 128
 BY_LIBRARY = "rounded by the library; bits differ between machines"
 TERM_BY_TERM = "elements computed term by term"
-TILE = 128  # sides of tiles of C are multiples of this, unless smaller
 
 
 @dataclass(frozen=True)
@@ -77,31 +79,25 @@ def outline(specs: Sequence[Spec], options: MatmulOptions) -> Spec:
 
 
 def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, elements: int) -> Iterator[Bounds]:
-    """Whole matrices, several at a time; larger ones in tiles that are as square as possible. Including workspace they
-    take at most `COPIES` times the device memory of this many elements of all arrays."""
+    """Whole matrices, several at a time; larger ones in tiles that are as large and as square as possible. They take
+    the memory of this many elements of all arrays, and including workspace at most `COPIES` times as much."""
     if not output.size:
         return
     factors = matrices(specs)
-    itemsizes = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)
-    copies = COPIES_OF_SMALL if elements * itemsizes < SMALL else COPIES
-
-    def elements_taken(rows: int, columns: int) -> int:
-        return -(-_device_bytes(specs, output.dtype, factors, rows, columns) // (copies * itemsizes))
-
-    each = max(factors.rows * factors.columns, elements_taken(factors.rows, factors.columns))
-    if each <= elements:
-        for batch in in_rows(Spec(factors.batch, output.dtype), elements // each):
+    nbytes = elements * (output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs))
+    size = _sizes(specs, output.dtype, factors)
+    each = size(1, factors.rows, min(factors.inner, SLAB), factors.columns, nbytes)
+    if each <= nbytes:
+        for batch in in_rows(Spec(factors.batch, output.dtype), nbytes // each):
             yield factors.region(batch, (0, factors.rows), (0, factors.columns))
         return
-    side, most = math.isqrt(elements), max(1, elements // LINE)
-    height = _even(elements // factors.columns if factors.columns < side else side, min(factors.rows, most))
-    width = _even(elements // height, min(factors.columns, most))
-    while height * width > 1 and elements_taken(height, width) > elements:
-        if height > width:
-            height = _tile(height * 7 // 8, height)
-        else:
-            width = _tile(width * 7 // 8, width)
-    height, width = _even(height, factors.rows), _even(width, factors.columns)
+
+    def fits(rows: int, columns: int) -> bool:
+        return size(1, rows, _least_slab(factors, rows, columns, nbytes), columns, nbytes) <= nbytes
+
+    side = _most(max(factors.rows, factors.columns), lambda n: fits(min(n, factors.rows), min(n, factors.columns)))
+    height = _even(side, factors.rows)
+    width = _even(_most(factors.columns, lambda n: fits(height, n)), factors.columns)
     for index in np.ndindex(factors.batch):
         for row in range(0, factors.rows, height):
             for column in range(0, factors.columns, width):
@@ -112,34 +108,55 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
                 )
 
 
-def _device_bytes(specs: Sequence[Spec], result: np.dtype[Any], factors: Matrices, rows: int, columns: int) -> int:
-    """Device memory for a region of one matrix with these numbers of rows and columns."""
+def _sizes(specs: Sequence[Spec], result: np.dtype[Any], factors: Matrices) -> Callable[[int, int, int, int, int], int]:
+    """(matrices, rows, products given at a time, columns, bytes of a task) -> bytes of inputs and output of a region
+    of this size, or more, so that its workspace is within so many times as much as the task may take."""
     given = (specs[0].dtype, specs[1].dtype)
     dtypes = (result, result) if result.kind == "f" else given
-    return device_bytes(dtypes, result, (1, rows, _slab(factors, rows, columns), columns), factors.inner, given)
+
+    def size(number: int, rows: int, part: int, columns: int, nbytes: int) -> int:
+        own = rows * columns * result.itemsize + part * (rows * given[0].itemsize + columns * given[1].itemsize)
+        sizes = (number, rows, part, columns)
+        on_device = device_bytes(dtypes, result, sizes, factors.inner, given)
+        on_cpu = number * own + cpu_bytes(dtypes, result, sizes)
+        return max(number * own, -(-on_device // (COPIES_OF_SMALL if nbytes < SMALL else COPIES)), -(-on_cpu // COPIES))
+
+    return size
 
 
-def _slab(factors: Matrices, rows: int, columns: int) -> int:
-    """Length of a slab along `inner`, for these numbers of rows and columns of C."""
+def _most(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest length that fits, at least 1 and at most `most`."""
+    return bisect(range(2, most + 1), False, key=lambda n: not fits(n)) + 1
+
+
+def _least_slab(factors: Matrices, rows: int, columns: int, nbytes: float) -> int:
+    """Least length of a slab along `inner`, for these numbers of rows and columns of C in a task of so many bytes.
+
+    Of a small task half as long as the side of the tile: larger tiles read less, until they have more slabs than that.
+    """
+    if nbytes < SMALL:
+        half = rows * columns // (rows + columns)
+        return min(factors.inner, SLAB, max(SMALL_SLAB, half - half % SMALL_SLAB))
     whole = (rows, columns) == (factors.rows, factors.columns)
     return min(factors.inner, SLAB if whole else min(SLAB, SLAB_OF_TILE * max(TILE, rows, columns)))
 
 
-def _tile(length: int, limit: int) -> int:
-    return max(1, min(limit, length - length % TILE if length > TILE else length))
-
-
 def _even(length: int, limit: int) -> int:
-    """The same, so that as few tiles are about equal: threads end together, and nothing is read for a narrow one."""
-    longest = _tile(length, limit)
-    tiles = -(-limit // longest)
-    return min(longest, -(-limit // (tiles * TILE)) * TILE)
+    """At most so long, so that as few tiles are about equal: threads end together, and nothing is read for a narrow
+    one."""
+    if length >= limit:
+        return limit
+    step = TILE if length >= 4 * TILE else min(SMALL_TILE, length)
+    length -= length % step
+    tiles = -(-limit // length)
+    return min(length, -(-limit // (tiles * step)) * step)
 
 
 def needs(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[Bounds, ...]:
-    """Its first slab: the first columns of its rows of A, the first rows of its columns of B."""
+    """Its least slab: the first columns of its rows of A, the first rows of its columns of B."""
     factors = matrices(specs)
-    return factors.needs(region, (0, _slab_of(factors, region)))
+    _, rows, columns = factors.parts(region)
+    return factors.needs(region, (0, _least_slab(factors, rows[1] - rows[0], columns[1] - columns[0], 0)))
 
 
 def shares(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tuple[bool, bool]:
@@ -149,14 +166,21 @@ def shares(region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> tup
     return columns[1] - columns[0] < factors.columns, rows[1] - rows[0] < factors.rows
 
 
-def _slab_of(factors: Matrices, region: Bounds) -> int:
-    _, rows, columns = factors.parts(region)
-    return _slab(factors, rows[1] - rows[0], columns[1] - columns[0])
-
-
-def slabs(factors: Matrices, region: Bounds, most: int = SLAB) -> list[tuple[int, int]]:
-    """Ends of the slabs of a region's sums, each of at most so many products; at least one, which may be empty."""
-    step = max(1, min(_slab_of(factors, region), most))
+def slabs(
+    region: Bounds, specs: Sequence[Spec], options: MatmulOptions, nbytes: float, most: int = SLAB
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Ends of the slabs of a region's sums, each of at most so many products, for a task of so many bytes; at least
+    one slab, which may be empty. Those of small tasks are as long as these bytes allow."""
+    factors = matrices(specs)
+    batch, *ends = factors.parts(region)
+    rows, columns = sizes(tuple(ends))
+    longest = factors.inner if nbytes < SMALL else _least_slab(factors, rows, columns, nbytes)
+    step = max(1, min(most, longest))
+    if nbytes < math.inf:
+        size, number = _sizes(specs, outline(specs, options).dtype, factors), math.prod(sizes(batch))
+        fitting = _most(step, lambda n: size(number, rows, n, columns, int(nbytes)) <= nbytes)
+        if fitting < step:
+            step = max(min(step, SMALL_SLAB), fitting - fitting % SMALL_SLAB)
     return [(first, min(first + step, factors.inner)) for first in range(0, factors.inner, step)] or [(0, 0)]
 
 
@@ -164,7 +188,7 @@ def compute(read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOp
     """Multiply, slab by slab. Scales come from whole rows and columns, so several slabs are read twice, and again
     if elements are computed term by term."""
     factors, out = matrices(specs), getattr(read, "out", None)
-    parts = slabs(factors, region)
+    parts = slabs(region, specs, options, getattr(read, "nbytes", math.inf))
     kept: list[tuple[Any, Any]] = []  # the only slab
 
     def slab(part: tuple[int, int]) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from workflows.matmul_shapes import Matrices, matrices
 from workflows.regions import Bounds, Spec, sizes
 
 Array = NDArray[Any]
+
+COPIES = 4  # of the factors in hand: the next ones are read meanwhile, and both are scaled and rounded
 
 
 class _Side(NamedTuple):
@@ -86,6 +89,7 @@ def check(
 def _factors(read: Read, region: Bounds, shapes: Matrices, dtypes: Sequence[np.dtype[Any]], sample: Sample) -> Factors:
     """The factors of a region, in these dtypes."""
     batch, rows, columns = shapes.parts(region)
+    most = getattr(read, "nbytes", math.inf) / (COPIES * max(4, *(dtype.itemsize for dtype in dtypes)))
 
     def read_part(number: int, lines: slice, inner: slice) -> Array:
         ends = [rows, columns]
@@ -94,4 +98,4 @@ def _factors(read: Read, region: Bounds, shapes: Matrices, dtypes: Sequence[np.d
         block = read(number, bounds).astype(dtypes[number], copy=False)
         return block.reshape((-1, 1) if number else (1, -1)) if shapes.vectors[number] else block
 
-    return Factors(read_part, rows[1] - rows[0], shapes.inner, columns[1] - columns[0], sample.see)
+    return Factors(read_part, rows[1] - rows[0], shapes.inner, columns[1] - columns[0], sample.see, most)

@@ -53,8 +53,11 @@ def _cut(output: Spec, elements: int, least: int) -> Iterator[Bounds]:
     if rows * output.dtype.itemsize >= least:
         yield from (part for part, _ in along(all_of(output), len(shape) - 1, rows))
         return
-    lengths = tuple(map(_even, shape, balanced(shape, elements)))
-    for box in boxes(shape, lengths):
+    lengths = list(map(_even, shape, balanced(shape, elements)))
+    for axis in (0, -1)[: len(shape)]:  # what aligning one side has left is for the other
+        most = min(shape[axis], elements * lengths[axis] // prod(lengths))
+        lengths[axis] = max(lengths[axis], _even(shape[axis], most))
+    for box in boxes(shape, tuple(lengths)):
         yield tuple((side.start, side.stop) for side in reversed(box))
 
 

@@ -30,6 +30,7 @@ from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
 HELD = 2**24  # elements that are examined at a time
+COPIES = 4  # of each of them, beyond those of an element of the factors
 EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
 
 
@@ -48,12 +49,13 @@ class ElementCheck(Measured):
     ) -> None:  # fmt: skip
         super().__init__(factors, shape, format, columns, library)
         self.inner, self.undetected = factors.inner, 0.0
+        self._held = int(min(HELD, factors.most / COPIES))
         self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 
     def wrong_singly(self) -> list[str]:
         """Errors, element by element, some rows at a time."""
         rows = self.product.shape[-2]
-        step = max(1, HELD * rows // max(1, self.product.size))
+        step = max(1, self._held * rows // max(1, self.product.size))
         lines: list[str] = []
         for start in range(0, rows, step):
             lines += self.wrong_block(None, slice(start, min(start + step, rows)), slice(None))
@@ -187,7 +189,7 @@ class ElementCheck(Measured):
             return []
         return [
             line
-            for part in tiles(len(places), max(1, HELD // length))
+            for part in tiles(len(places), max(1, self._held // length))
             for line in self._wrong_rows_conventionally(batch, places[part], columns)
         ]
 

@@ -76,7 +76,7 @@ class IntegerCheck:
             vectors = np.stack([random.integers(1, prime, shape[-1]) for prime in primes], axis=-1)
         self._parts = row_tiles(shape[:-2], shape[-2])
         self._expected = expected = np.zeros((*shape[:-1], TRIALS), np.int64)
-        slabs, b = tiles(factors.inner, SLAB), side.sums if side else None
+        slabs, b = tiles(factors.inner, max(1, int(min(SLAB, factors.most)))), side.sums if side else None
         for slab in slabs:
             if b is None or len(slabs) > 1:
                 of_parts = factors.parts(factors.columns, slab)

@@ -53,7 +53,7 @@ class Sample:
         """The elements, of a product of floats of a format, or of integers."""
         return [
             exact_float(row, column, format) if format else exact_integer(row, column)
-            for row, column in zip(*(lines.tolist() for lines in self.lines), strict=True)
+            for row, column in zip(*self.lines, strict=True)
         ]
 
     def wrong(self, expected: Sequence[float | int], product: Array) -> list[str]:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles
 from kernels.common.tiles import tiles as tiles_of
-from kernels.matmul.cpu import ROWS, CpuProduct, Scales, tiles
+from kernels.matmul.cpu import INNER, PIECE, ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.cpu_deferred import Deferred, Dots, address_of, lines_of
-from kernels.matmul.formats import BITS, FORMATS
+from kernels.matmul.formats import BITS, FORMATS, bits_of
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
@@ -163,7 +163,7 @@ class NarrowCpuProduct(Scales):
         def round_tile(place: tuple[slice, slice]) -> None:
             rows, columns = place
             factors, shape = (a[rows], b[:, columns]), product[place].shape
-            memory = spare.pop() if spare else np.empty(HEIGHT * ACROSS)
+            memory = spare.pop() if spare else np.empty(largest)
             sums, squares = memory[: prod(shape)].reshape(shape), [np.zeros((shape[0], 1)), np.zeros((1, shape[1]))]
             self._sum(library, factors, [grids[0][rows], grids[1][:, columns]], squares, sums)
             product[place], between[place] = self._between(sums, squares)
@@ -171,6 +171,7 @@ class NarrowCpuProduct(Scales):
 
         wide = -(-self.shape[1] // max(1, -(-self.shape[1] // ACROSS)))
         steps = HEIGHT, max(1, -(-wide // PANEL)) * PANEL
+        largest = prod(map(min, steps, self.shape))
         of_rows, of_columns = map(tiles_of, self.shape, steps)
         on_tiles(round_tile, [(rows, columns) for rows in of_rows for columns in of_columns])
 
@@ -243,6 +244,28 @@ def product_on_cpu(
     """The faster of the two products on the CPU for these dtypes; `whole`, `out`: as of `NarrowCpuProduct`."""
     narrow = result.kind == "f" and result.itemsize < 8
     return NarrowCpuProduct(result, whole, out) if narrow else CpuProduct(dtypes, result)
+
+
+def cpu_bytes(
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], sizes: tuple[int, int, int, int]
+) -> int:
+    """Approximate memory of a product on the CPU, besides the given parts of the factors and the result.
+
+    Parameters
+    ----------
+    dtypes, result, sizes
+        As of `kernels.matmul.memory.device_bytes`.
+    """
+    matrices, rows, part, columns = sizes
+    if result.kind == "f" and result.itemsize < 8:  # sums, and what rounding them takes
+        return matrices * (16 * rows * columns + 4 * part * (rows + columns))
+    floats = result.name in FORMATS
+    pieces = [-(-(bits_of(dtype) + 1) // PIECE) for dtype in dtypes]
+    sums, part = 8 * (sum(pieces) - 1) + 16 * floats, min(part, INNER)
+    nbytes = rows * columns * sums + min(rows, ROWS) * columns * (128 if floats else 48)
+    for lines, count in zip((rows, columns), pieces, strict=True):
+        nbytes += lines * part * (8 * count + 32)
+    return matrices * nbytes
 
 
 def functions() -> ctypes.CDLL | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,13 +31,18 @@ class Factors:
         Rows of A, products in a sum, columns of B.
     see
         Called with every part that is read: the arguments of `read`, and what it returned.
+    most
+        Elements of A and B, or numbers computed from them, that may be held at a time, if memory is limited.
     """
 
-    def __init__(self, read: Read, rows: int, inner: int, columns: int, see: See = lambda *_: None) -> None:
+    def __init__(
+        self, read: Read, rows: int, inner: int, columns: int, see: See = lambda *_: None, most: float = math.inf
+    ) -> None:  # fmt: skip
         self.rows, self.inner, self.columns = rows, inner, columns
+        self.most, held = most, int(min(HELD, most))
         self._read, self._see = read, see
         self._kept: tuple[Array, Array] | None = None
-        self.slices = tiles(inner, max(1, HELD // max(1, rows + columns))) or [slice(0, 0)]
+        self.slices = tiles(inner, max(1, held // max(1, rows + columns))) or [slice(0, 0)]
         if len(self.slices) == 1:
             self._kept = self.a(slice(0, rows), self.slices[0]), self.b(self.slices[0])
 
@@ -62,7 +68,7 @@ class Factors:
     def parts(self, lines: int, within: slice | None = None) -> list[slice]:
         """Parts of the sums that one thread reads at a time, of so many rows of A or columns of B."""
         start, stop, _ = (within or slice(self.inner)).indices(self.inner)
-        step = max(1, READ // max(1, lines) // ALIGNED) * ALIGNED
+        step = max(1, int(min(READ, self.most)) // max(1, lines) // ALIGNED) * ALIGNED
         return [slice(start + part.start, start + part.stop) for part in tiles(stop - start, step)] or [
             slice(start, stop)
         ]

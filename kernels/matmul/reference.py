@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import starmap
 from operator import mul
 from typing import Any
 
@@ -16,32 +17,40 @@ from kernels.matmul.formats import BITS, HALF_WAY, LOST, Format
 
 Array = NDArray[Any]
 
+PART = 2**14
 
-def exact_integer(row: Sequence[int], column: Sequence[int]) -> int:
+
+def _pairs(row: Array, column: Array) -> Iterator[tuple[Any, Any]]:
+    """Their numbers as Python's, which take many times the memory: a part at a time."""
+    for first in range(0, len(row), PART):
+        yield from zip(*(line[first : first + PART].tolist() for line in (row, column)), strict=True)
+
+
+def exact_integer(row: Array, column: Array) -> int:
     """The sum of products."""
-    return sum(map(mul, row, column))
+    return sum(starmap(mul, _pairs(row, column)))
 
 
-def exact_float(row: Sequence[float], column: Sequence[float], format: Format) -> float:
+def exact_float(row: Array, column: Array, format: Format) -> float:
     """The exact sum of products of a row and a column, each scaled by its largest magnitude and rounded to integers of
     `format.kept` bits, rounded once to the format. If its error may be too large, the sum of rounded products in order.
     With infinities or NaN, the IEEE 754 result of that sum without intermediate rounding.
     """
     lines = [np.asarray(line, np.float64) for line in (row, column)]
     if not all(np.isfinite(line).all() for line in lines):
-        total = sum(_product(x, y) for x, y in zip(row, column, strict=True))
+        total = sum(starmap(_product, _pairs(row, column)))
         return math.nan if math.isnan(total) else total  # NaN without the sign that the processor gave it
     exponents = [math.frexp(np.abs(line).max(initial=0))[1] for line in lines]
     # Below 2**-1074 ldexp rounds, but such numbers become zero anyhow.
     scaled = [np.ldexp(line, format.kept - exponent) for line, exponent in zip(lines, exponents, strict=True)]
     if is_certain(lines, scaled, format):
-        integers = (np.rint(line).astype(np.int64).tolist() for line in scaled)
+        integers = (np.rint(line).astype(np.int64) for line in scaled)
         return rounded(exact_integer(*integers), sum(exponents) - 2 * format.kept, format)
     total = _in_order(row, column)
     shift = 0
     if not math.isfinite(total):
         shift = sum(exponents) - 2 * HALF_WAY
-        halves = (np.ldexp(line, HALF_WAY - exponent).tolist() for line, exponent in zip(lines, exponents, strict=True))
+        halves = (np.ldexp(line, HALF_WAY - exponent) for line, exponent in zip(lines, exponents, strict=True))
         total = _in_order(*halves)
     numerator, denominator = total.as_integer_ratio()
     return rounded(numerator, shift - denominator.bit_length() + 1, format) if total else 0.0
@@ -72,10 +81,10 @@ def is_certain(lines: Sequence[Array], scaled: Sequence[Array], format: Format) 
     return bound <= total * (min(len(scaled[0]) - 1, (1 << format.precision - 3)) / 2)
 
 
-def _in_order(row: Sequence[float], column: Sequence[float]) -> float:
+def _in_order(row: Array, column: Array) -> float:
     """The sum of products in order, rounded after each operation."""
     total = 0.0
-    for x, y in zip(row, column, strict=True):
+    for x, y in _pairs(row, column):
         total += x * y
     return total
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks
 from pipeline.engine.array_begun import begin
-from pipeline.engine.array_gpu import LANES, finish, warm_up
+from pipeline.engine.array_gpu import finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_regions import checked_together, joined_regions, run_regions
@@ -23,12 +23,12 @@ from pipeline.engine.array_request import (
     cut_regions,
     load_of,
     plan_array,
-    within_limits,
 )
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Run
+from pipeline.engine.seats import LANES, seats, within_limits
 from pipeline.engine.verdict import Verdict
 from pipeline.settings import Settings
 from pipeline.storage.leftovers import Resumable
@@ -175,10 +175,12 @@ def run_array(
         ExitStack() as files,
         loop.open(placed, load=lambda: load_of(plan, placed, settings), here=prepare) as workers,
     ):
-        elements, regions = cut(workers.device, _most_bytes(workers, settings))
+        place = _threads_of_one(workers, settings), workers.device, settings
+        most = within_limits(*place)
+        elements, regions = cut(workers.device, most)
         if regions:
             loop.on_gpus(warm_up, plan, regions[0])
-        plan = replace(plan, output=ready())
+        plan = replace(plan, output=ready(), seats=seats(*place), nbytes=most)
         journal.part = plan.output.path
         if later:  # its name may be that of an earlier run's file
             loop.on_workers(begin_again, plan.output.path)
@@ -215,10 +217,9 @@ def _prepared_checks(plan: ArrayPlan, device: str, stall: float) -> PreparedChec
     return ChecksAhead(plan)
 
 
-def _most_bytes(workers: Workers, settings: Settings) -> float:
-    """Bytes that a region's inputs and output may take within the memory limits."""
-    threads = workers.threads
-    if settings.memory_limit is not None:
-        processes = max(1, len(known_workers(workers.client, workers.description)))  # all may be restarting
-        threads = -(-threads // processes)
-    return within_limits(threads, workers.device, settings)
+def _threads_of_one(workers: Workers, settings: Settings) -> int:
+    """Threads of a process, if they share memory that is limited."""
+    if settings.memory_limit is None:
+        return workers.threads
+    processes = max(1, len(known_workers(workers.client, workers.description)))  # all may be restarting
+    return -(-workers.threads // processes)

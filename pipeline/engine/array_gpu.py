@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from queue import SimpleQueue
+from queue import LifoQueue
 from time import perf_counter
 from typing import Any
 
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from kernels.common.once import once_per_process
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
+from pipeline.engine.seats import LANES
 from pipeline.gpu import resident
 from pipeline.gpu.blocks import release
 from pipeline.gpu.loads import to_native
 from pipeline.gpu.pinned import writer
 from pipeline.gpu.transfer import DIRECT, KVIKIO, PINNED, WRITE_BYTES, opened, transfer, transfer_path
 from pipeline.gpu.transfer import warm_up as warm_up_transfer
-from pipeline.storage import mapped_output
+from pipeline.storage import mapped_output, scratch
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.output_array import OutputFile
 from pipeline.threads import cores
@@ -32,9 +33,6 @@ from pipeline.timeline import Timeline
 from workflows.regions import Bounds, Spec, sizes
 
 ON_DEVICE = "?bBhHiIlLqQefdFD"  # dtypes that CuPy supports
-
-# Concurrent tasks per GPU: while one computes, others read and write.
-LANES = 4
 
 # Threads that write results: one cannot fill the pages of a file as fast as the device delivers them.
 WRITING_THREADS = 12
@@ -101,11 +99,15 @@ def _lane() -> Iterator[Any]:
 
 
 @cache
-def _lanes(device: int) -> SimpleQueue[Any]:
-    """Streams that live as long as the worker, because CuPy keeps freed memory per stream."""
+def _lanes(device: int) -> LifoQueue[Any]:
+    """Streams that live as long as the worker, because CuPy keeps freed memory per stream.
+
+    The one that was used last is the next, so that as few as there are tasks at a time have memory: within a limit
+    CuPy would free that of all others, and wait for the device, before each allocation.
+    """
     import cupy
 
-    lanes: SimpleQueue[Any] = SimpleQueue()
+    lanes: LifoQueue[Any] = LifoQueue()
     for _ in range(LANES):
         lanes.put(cupy.cuda.Stream(non_blocking=True))
     return lanes
@@ -116,6 +118,7 @@ def finish(path: str, limited: bool) -> None:
     from pipeline.gpu.devices import find_devices
 
     mapped_output.end(path)
+    scratch.forget()
     resident.forget()
     if limited and find_devices().usable:
         import cupy

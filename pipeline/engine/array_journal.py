@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.cluster.worker import device_name, unit_name, worker_address
-from pipeline.engine.array_plan import ArrayPlan, nbytes_of
+from pipeline.engine.array_plan import ArrayPlan, host_seat, nbytes_of
 from pipeline.engine.journal import Journal, damaged
 from pipeline.engine.journal_file import Row
 from pipeline.engine.run_loop import Done, Run, Task, Work
@@ -40,7 +40,7 @@ def digest_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str, afte
 
 def _digest(plan: ArrayPlan, region: Bounds) -> str:
     digest = hashlib.sha256()
-    with kept_open() as opened:
+    with host_seat(plan), kept_open() as opened:
         for slab in _slabs(region, nbytes_of(plan.output.spec, region)):
             with scratch() as allocate:
                 digest.update(plan.output.read(slab, allocate, opened).reshape(-1).view("u1").data)

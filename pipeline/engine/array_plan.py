@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, BinaryIO, cast
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from pipeline.engine.pickle_once import PickledOnce
+from pipeline.engine.seats import NO_LIMIT, Seats, seat
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile
 from pipeline.storage.output_array import OutputFile
@@ -39,6 +41,8 @@ class ArrayPlan(PickledOnce):
     traced: bool = False
     device_memory_limit: int | None = None
     run: str = ""  # of which run it is
+    seats: Seats = NO_LIMIT
+    nbytes: float = math.inf  # that inputs and output of a region may take within the limits of memory
 
     @property
     def specs(self) -> tuple[Spec, ...]:
@@ -48,6 +52,11 @@ class ArrayPlan(PickledOnce):
     def native(self) -> tuple[Spec, ...]:
         """Specs of the inputs as compute gets them: in native byte order."""
         return tuple(Spec(spec.shape, spec.dtype.newbyteorder("=")) for spec in self.specs)
+
+
+def host_seat(plan: ArrayPlan) -> AbstractContextManager[None]:
+    """The right of a task to hold host memory, if that is limited."""
+    return seat(plan.run, "host", plan.seats.host)
 
 
 def dump(plan: ArrayPlan, regions: Any) -> bytes:
@@ -76,12 +85,17 @@ def needs(plan: ArrayPlan, region: Bounds) -> tuple[tuple[ArrayFile, Bounds], ..
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader:
-    """Reads blocks of inputs for a workflow that streams, which may put the elements into `out`."""
+class Reader:
+    """Reads blocks of inputs for a check, or for a workflow that streams, which may put the elements into `out`."""
 
     plan: ArrayPlan
     read: Callable[[ArrayFile, Bounds], Any]
-    out: Any
+    out: Any = None
+
+    @property
+    def nbytes(self) -> float:
+        """What blocks and the output may take at a time."""
+        return self.plan.nbytes
 
     def __call__(self, number: int, bounds: Bounds) -> Any:
         return self.read(self.plan.inputs[number], bounds)
@@ -97,7 +111,7 @@ def compute_region(
     began, before = perf_counter(), _reading(timeline)
 
     streams = plan.workflow.streams
-    blocks = _Reader(plan, read, out) if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
+    blocks = Reader(plan, read, out) if streams else [read(array, bounds) for array, bounds in needs(plan, region)]
     with stage_range("kernel"):
         elements = plan.workflow.compute(blocks, region, plan.native(), plan.options)
     waited = _reading(timeline) - before

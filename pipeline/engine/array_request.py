@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pipeline.cluster.choice import Load
-from pipeline.engine.array_gpu import LANES
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
+from pipeline.engine.seats import within_limits
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import ArrayFile, FilledArray, as_stored, join
@@ -26,9 +26,6 @@ from workflows.regions import Bounds, Spec
 # the rows of a tile to be runs of several pages, yet small enough to reuse the memory of the last region; larger if
 # every region reads parts of the inputs again. On a GPU large enough for one launch to fill it.
 REGION_BYTES = {("cpu", False): 2**25, ("cpu", True): 2**28, ("gpu", False): 2**28, ("gpu", True): 2**28}
-
-# Most memory that a task takes, copies included, as a multiple of its inputs and output.
-COPIES = 4
 
 
 class Accepted(NamedTuple):
@@ -105,16 +102,6 @@ def load_of(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:
     if workflow.operations is None:
         return Load("write", nbytes, tasks=tasks)
     return Load("multiply", nbytes, workflow.operations(plan.native(), plan.options), tasks)
-
-
-def within_limits(threads: int, device: str, settings: Settings) -> float:
-    """The same for a process with so many threads."""
-    shares = [math.inf]
-    if settings.memory_limit is not None:
-        shares.append(settings.memory_limit / (threads * COPIES))
-    if settings.device_memory_limit is not None and device == "gpu":
-        shares.append(settings.device_memory_limit / (LANES * COPIES))
-    return min(shares)
 
 
 def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None = None) -> tuple[int, list[Bounds]]:

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from pipeline.cluster.worker import device_name, unit_name, worker_address
 from pipeline.engine.array_ahead import PreparedChecks, ReadRegion, read_on_all_cores, whole_region
 from pipeline.engine.array_begun import begun
-from pipeline.engine.array_plan import ArrayPlan, checked_part, compute_region, nbytes_of, pieces_of, random_of
+from pipeline.engine.array_plan import (
+    ArrayPlan,
+    Reader,
+    checked_part,
+    compute_region,
+    host_seat,
+    nbytes_of,
+    pieces_of,
+    random_of,
+)
+from pipeline.engine.seats import seat
 from pipeline.storage.array_file import ArrayFile, is_plain, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, aligned_empty, scratch
@@ -55,9 +65,11 @@ def compute_regions(plan: ArrayPlan, regions: Sequence[Bounds], device: str) -> 
         if device == "gpu":
             from pipeline.engine.array_gpu import compute_on_device
 
-            counts.update(compute_on_device(plan, region, timeline))
+            with seat(plan.run, "device", plan.seats.device), host_seat(plan):
+                counts.update(compute_on_device(plan, region, timeline))
         else:
-            counts.update(_compute_on_cpu(plan, region, timeline))
+            with host_seat(plan):
+                counts.update(_compute_on_cpu(plan, region, timeline))
     return RegionsResult(worker_address(), device_name(device), unit_name(device), counts, timeline)
 
 
@@ -130,7 +142,7 @@ def _check(
 ) -> Checked:
     """Check a part of a region, piece by piece."""
     random = random_of(plan, region)
-    with timeline.measure("verify", nbytes_of(plan.output.spec, part)), kept_open() as opened:
+    with host_seat(plan), timeline.measure("verify", nbytes_of(plan.output.spec, part)), kept_open() as opened:
         if ahead:
             checked = ahead.check(plan.output, part, opened, timeline)
         else:
@@ -145,12 +157,12 @@ def _check(
 def _check_piece(plan: ArrayPlan, piece: Bounds, random: np.random.Generator, opened: Opened) -> Checked:
     with _memory(plan) as allocate:
 
-        def read(number: int, bounds: Bounds) -> NDArray[Any]:
-            return read_region(plan.inputs[number], bounds, allocate, opened)
+        def read(array: ArrayFile, bounds: Bounds) -> NDArray[Any]:
+            return read_region(array, bounds, allocate, opened)
 
         with (
             whole_region(plan.output, piece, opened)
             if plan.workflow.pieces is None
             else nullcontext(plan.output.read(piece, allocate, opened)) as elements
         ):
-            return plan.workflow.check(read, elements, piece, plan.native(), plan.options, random)
+            return plan.workflow.check(Reader(plan, read), elements, piece, plan.native(), plan.options, random)

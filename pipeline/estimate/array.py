@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.engine.array import run_array
-from pipeline.engine.array_gpu import LANES
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_request import (
-    COPIES,
     REGION_BYTES,
     Accepted,
     accepted,
@@ -22,9 +20,9 @@ from pipeline.engine.array_request import (
     load_of,
     plan_array,
     taken_by,
-    within_limits,
 )
 from pipeline.engine.inputs import cluster_bytes
+from pipeline.engine.seats import COPIES, LANES, Seats, seats, within_limits
 from pipeline.errors import PipelineError, UsageError
 from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
 from pipeline.estimate.estimate import Estimate, Need, Time, size
@@ -53,7 +51,8 @@ def plan_array_job(
     placed = cluster_bytes(sources, settings.placement) and asked.nbytes
     machine = planned(settings.placement, placed, bool, lambda: load_of(plan, placed, settings))
     workers, processes = machine.workers, max(1, machine.chosen.processes)
-    most = within_limits(-(-workers.threads // processes), workers.device, settings)
+    place = -(-workers.threads // processes), workers.device, settings
+    most = within_limits(*place)
     region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
     _, regions = cut_regions(plan, region_bytes, most)
     taken = max((taken_by(plan, region) for region in {*regions[:1], *regions[-1:]}), default=0)
@@ -69,16 +68,17 @@ def plan_array_job(
     what = " and ".join(f"{', '.join(array.names[:2])} ({array.spec})" for array in asked.inputs)
     return Estimate(
         f"{workflow.name} of {what} to {path} ({asked.stored})", workers.description, asked.nbytes, 1, False,
-        len(regions), taken, _needs(asked, path, machine, taken), time, unknown,
+        len(regions), taken, _needs(asked, path, machine, taken, seats(*place)), time, unknown,
     )  # fmt: skip
 
 
-def _needs(asked: Accepted, path: str, machine: Planned, taken: int) -> list[Need]:
+def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats) -> list[Need]:
     workers, chosen = machine.workers, machine.chosen
     advice = "give a smaller --chunk-size, or free some memory"
-    what, free, tasks = "host memory", free_memory(), workers.threads
+    processes = max(1, chosen.processes)
+    what, free, tasks = "host memory", free_memory(), most.host * processes or workers.threads
     if chosen.gpus:
-        what, free, tasks = "memory of each GPU", min(gpu.free for gpu in chosen.gpus), LANES
+        what, free, tasks = "memory of each GPU", min(gpu.free for gpu in chosen.gpus), most.device or LANES
     several = f"{tasks} tasks × {size(taken)} of inputs and output"
     needs = [Need(what, free, tasks * COPIES * taken, f"{several} × {COPIES} copies", tasks * taken, several, advice)]
     nbytes, whole = int(asked.stored.nbytes), f"{asked.stored}, beside any file of its name"

@@ -1,4 +1,4 @@
-"""Memory to read files into: aligned, and reused by a thread for short-lived arrays.
+"""Memory to read files into: aligned, and reused for short-lived arrays.
 
 Fresh memory is faulted in and returned to the kernel page by page. In both the threads of a process wait for each
 other, longer than it takes to check what was read.
@@ -6,7 +6,6 @@ other, longer than it takes to check what was read.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT_BYTES = 5 * 2**24  # per thread: a piece of a check and its halo; untouched pages cost nothing
+KEPT_BYTES = 5 * 2**24  # per user: a piece of a check and its halo; untouched pages cost nothing
 ALIGNED = 64  # bytes: a cache line
 
 Allocate = Callable[..., NDArray[Any]]
 
-_own = threading.local()
+_spare: list[NDArray[np.uint8]] = []  # of which the last one is used next, so that few have ever been written to
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
@@ -35,15 +34,15 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.uint8) -> NDArra
 
 @contextmanager
 def scratch() -> Iterator[Allocate]:
-    """Memory of this thread, for use within the context.
+    """Memory of one user at a time, for use within the context; kept until `forget`.
 
     Yields
     ------
     A function that makes arrays like `numpy.empty`, to which it falls back once the memory is used up.
     """
-    memory: NDArray[np.uint8] | None = getattr(_own, "memory", None)
-    _own.memory = None  # a nested caller gets memory of its own
-    if memory is None:
+    try:
+        memory = _spare.pop()
+    except IndexError:
         memory = aligned_empty(KEPT_BYTES)
     used = 0
 
@@ -59,4 +58,9 @@ def scratch() -> Iterator[Allocate]:
     try:
         yield allocate
     finally:
-        _own.memory = memory
+        _spare.append(memory)
+
+
+def forget() -> None:
+    """Free what nobody uses."""
+    _spare.clear()

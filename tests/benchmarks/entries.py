@@ -65,6 +65,7 @@ ENTRIES = {
     "cold_file": Entry("any", {"mebibytes": 4, "repeats": 1, "rest": 0.0}),
     "array_file": Entry("any", {"mebibytes": 1, "repeats": 1}),
     "jobs": Entry("any", {"mebibytes": 16, "every": 6}),
+    "limits": Entry("any", {"mebibytes": 1}),
     "waiting": Entry("any", {"samples": 2**12, "chunks": 100, "planned": 1000, "repeats": 1, "whole": 2**20}),
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100, "large": 200, "large_rows": 20}),

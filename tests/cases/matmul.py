@@ -188,8 +188,8 @@ def defined(a: Array, b: Array) -> Array:
     if dtype.kind == "f":
         a, b = a.astype(dtype), b.astype(dtype)
     product = np.zeros((a.shape[0], b.shape[1]), dtype)
-    for i, row in enumerate(a.tolist()):
-        for j, column in enumerate(b.T.tolist()):
+    for i, row in enumerate(a):
+        for j, column in enumerate(b.T):
             with np.errstate(over="ignore"):
                 product[i, j] = (
                     exact_float(row, column, FORMATS[dtype.name]) if dtype.kind == "f" else exact_integer(row, column)

@@ -26,8 +26,7 @@ from pipeline.cli.main import cli
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.watch import Watch
 from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.array import _most_bytes
-from pipeline.engine.array_request import COPIES
+from pipeline.engine.array import _threads_of_one
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu
 from pipeline.settings import Settings
@@ -245,7 +244,7 @@ def test_workers_are_counted_by_the_scheduler(monkeypatch: pytest.MonkeyPatch) -
         assert workers.computing == workers.threads >= 2
         assert workers.left() == 1
         settings = Settings(memory_limit=2**20)
-        assert _most_bytes(workers, settings) == 2**20 / (workers.threads * COPIES)
+        assert _threads_of_one(workers, settings) == workers.threads
 
 
 def test_scheduler_has_a_time_limit_to_count_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,10 @@ import pipeline.engine.array_gpu
 import pipeline.gpu.devices
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
-from pipeline.engine.array_gpu import _lanes, compute_on_device, finish, warm_up
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_gpu import _lane, _lanes, compute_on_device, finish, warm_up
+from pipeline.engine.array_plan import ArrayPlan, nbytes_of
+from pipeline.engine.array_request import cut_regions
+from pipeline.engine.seats import COPIES
 from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 from pipeline.storage import mapped_output
@@ -29,9 +31,11 @@ from pipeline.storage.output_format import map_output
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.format_case import package_of
+from tests.cases.matmul import factors
 from tests.emulator.kvikio import install
 from workflows.map import MAP, MapOptions
-from workflows.regions import Spec
+from workflows.matmul import MATMUL, MatmulOptions
+from workflows.regions import Bounds, Spec
 from workflows.stencil import STENCIL, StencilOptions
 from workflows.transpose import TRANSPOSE, TransposeOptions
 
@@ -121,6 +125,52 @@ def test_other_formats(
         for rows in ((0, 20), (20, 33)):
             compute_on_device(on(output), (rows, (0, 70)), Timeline())
     np.testing.assert_array_equal(map_output(str(tmp_path / name), spec), array.T)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("shape", "limit"), [
+    ((130, 300, 140), 2**19), ((3, 2000, 2), 2**17), ((1, 200, 150), 2**17), ((90, 1, 80), 2**17),
+    ((64, 64, 64), 2**16),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_products_within_a_tight_limit(
+    tmp_path: Path, limits: list[int], monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], limit: int,
+    dtype: str,
+) -> None:  # fmt: skip
+    """Regions, slabs and kernels for little memory: the bits of a CPU without a limit, each slab read as it was
+    planned."""
+    a, b = factors("ordinary", dtype, *shape)[0], factors("ordinary", dtype, *shape)[1]
+    on, options = job_of(tmp_path, MATMUL, MatmulOptions(), a, b, limit=limit), MatmulOptions()
+    specs = [Spec(array.shape, array.dtype) for array in (a, b)]
+    spec, nbytes = MATMUL.outline(specs, options), limit // COPIES
+    read: list[int] = []
+    to_device = pipeline.engine.array_gpu._to_device
+
+    def noting(array: Any, bounds: Bounds, timeline: Timeline) -> Any:
+        read.append(nbytes_of(array.spec, bounds))
+        return to_device(array, bounds, timeline)
+
+    monkeypatch.setattr(pipeline.engine.array_gpu, "_to_device", noting)
+    with output_file(str(tmp_path / "out.npy"), spec) as ready:
+        plan = replace(on(ready()), nbytes=nbytes)
+        _, regions = cut_regions(plan, 2**28, nbytes)
+        for region in regions:
+            compute_on_device(plan, region, Timeline())
+    expected = MATMUL.compute(lambda number, bounds: (a, b)[number][tuple(slice(*ends) for ends in bounds)],
+                              tuple((0, length) for length in spec.shape), specs, options)  # fmt: skip
+    assert np.load(tmp_path / "out.npy").tobytes() == expected.elements.tobytes()
+    assert sum(sorted(read)[-2:]) <= nbytes and len(read) >= 2 * len(regions)
+
+
+@pytest.mark.gpu
+def test_tasks_one_after_the_other_share_a_stream(limits: list[int]) -> None:
+    """The device's memory stays with the stream that freed it; those beside each other have their own."""
+    with _lane() as first:
+        pass
+    with _lane() as second, _lane() as third:
+        assert second is first and third is not second
+    with _lane() as again:
+        assert again is second
 
 
 @pytest.mark.gpu

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -16,16 +18,20 @@ import numpy as np
 import pytest
 
 import pipeline.engine.array
+import pipeline.engine.array_gpu
 import pipeline.engine.array_regions
 import pipeline.engine.run_loop
+import pipeline.engine.seats
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
-from pipeline.engine.array import LANES, run_array
-from pipeline.engine.array_request import COPIES
+from pipeline.engine import array_task
+from pipeline.engine.array import run_array
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.engine.run_loop import Run
+from pipeline.engine.seats import COPIES, LANES
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
+from pipeline.storage import scratch
 from pipeline.storage.sources import Source, open_source
 from tests.cases.array import ON_CPU, SCALED, Factor, scaled
 from tests.pipeline.cluster.test_existing import scheduler, worker
@@ -86,6 +92,7 @@ def test_limit_is_shared_by_the_threads_of_a_process(
 ) -> None:
     """A limit makes tasks smaller, never larger; a row takes 1600 bytes."""
     on(monkeypatch, workers)
+    monkeypatch.setattr(pipeline.engine.seats, "ENOUGH", 15_000 * COPIES)
     limit = 16_000 * COPIES * workers.threads
     assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit).verdict.chunks == 100
     assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit - 1).verdict.chunks == 112  # of nine rows
@@ -97,6 +104,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, replace(workers, device="gpu", computing=1))
+    monkeypatch.setattr(pipeline.engine.seats, "ENOUGH", 8_000 * COPIES)
     regions: list[int] = []
 
     monkeypatch.setattr(Run, "complete", lambda run, work, *_: regions.append(sum(map(len, work.batches))))
@@ -105,6 +113,63 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     scaled(source, chunk_bytes=None, device_memory_limit=limit, memory_limit=16_000 * COPIES * workers.threads // 2)
     scaled(source, chunk_bytes=None)
     assert regions == [100, 200, 1]
+
+
+def test_memory_to_read_into_is_freed_at_the_end(source: Source) -> None:
+    scaled(source)
+    assert scratch._spare == []
+
+
+INSIDE, MOST = {"compute": 0, "check": 0}, {"all": 0, "compute": 0}  # tasks at a time; the cluster is in this process
+COUNTING = threading.Lock()
+
+
+@contextmanager
+def inside(kind: str) -> Iterator[None]:
+    with COUNTING:
+        INSIDE[kind] += 1
+        MOST["all"] = max(MOST["all"], sum(INSIDE.values()))
+        MOST["compute"] = max(MOST["compute"], INSIDE["compute"])
+    time.sleep(0.002)
+    try:
+        yield
+    finally:
+        with COUNTING:
+            INSIDE[kind] -= 1
+
+
+def computing(*arguments: Any) -> Any:
+    with inside("compute"):
+        return SCALED.compute(*arguments)
+
+
+def checking(*arguments: Any) -> Any:
+    with inside("check"):
+        return SCALED.check(*arguments)
+
+
+@pytest.mark.parametrize(("device", "limits", "expected"), [
+    ("cpu", {"memory_limit": 2**20}, (1, 1)), ("gpu", {"memory_limit": 2**20}, (1, 1)),
+    ("gpu", {"device_memory_limit": 2**20}, (None, 1)), ("cpu", {}, (None, None)),
+])  # fmt: skip
+def test_no_more_tasks_hold_memory_than_were_counted_on(
+    source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch, device: str, limits: dict[str, int],
+    expected: tuple[int | None, int | None],
+) -> None:  # fmt: skip
+    """Host memory is for tasks that compute or check, that of a GPU for those that compute."""
+    on(monkeypatch, replace(workers, device=device, computing=workers.threads, resources={}))
+    monkeypatch.setattr(pipeline.engine.array_gpu, "compute_on_device", array_task._compute_on_cpu)
+    for name in ("warm_up", "finish"):
+        monkeypatch.setattr(pipeline.engine.array, name, lambda *_: None)
+    monkeypatch.setattr(array_task, "device_name", lambda device: device)
+    monkeypatch.setattr(array_task, "unit_name", lambda device: device)
+    MOST.update(all=0, compute=0)
+    counted = replace(SCALED, compute=computing, check=checking)
+    outcome = scaled(source, workflow=counted, verify="full", chunk_bytes=16_000, **limits)
+    assert outcome.verdict.checked == 100_000 and outcome.verdict.chunks == 100
+    for most, allowed in zip(MOST.values(), expected, strict=True):
+        assert most == allowed if allowed else most > 1
+    assert not pipeline.engine.seats._of_runs
 
 
 ASKED: list[int] = []  # regions of each checking task; the cluster is in this process

@@ -161,7 +161,7 @@ def test_smaller_memory_limit(runner: Runner, folder: Path, monkeypatch: pytest.
     """Regions stay as they were cut, so a limit that they exceed is refused, and a larger one is not."""
     transpose(runner, folder, 3)
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.engine.array._most_bytes", lambda *_: BYTES // 4)
+        patch.setattr("pipeline.engine.array.within_limits", lambda *_: BYTES // 4)
         with pytest.raises(UsageError, match=r"got one that takes \d+; raise the limit or leave --resume out$"):
             transpose(runner, folder, resume=True)
     assert transpose(runner, folder, resume=True) is not None and "continues" in runner.said[0]

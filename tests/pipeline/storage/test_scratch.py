@@ -1,4 +1,4 @@
-"""Scratch memory that a thread reuses: never shared while in use."""
+"""Scratch memory that is reused: never shared while in use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_arrays_lie_beside_each_other_until_the_end() -> None:
         assert arrays[4].dtype == np.dtype(">i4")
 
 
-def test_memory_is_used_again_by_the_thread() -> None:
+def test_memory_is_used_again() -> None:
     places = []
     for _ in range(2):
         with scratch() as allocate:
@@ -66,14 +66,25 @@ def test_no_two_users_share_it() -> None:
 
 def test_where_there_is_no_room_left_it_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_BYTES", 8192)
-    monkeypatch.setattr(module._own, "memory", None, raising=False)
+    module.forget()
     with scratch() as allocate:
         arrays = [allocate((600,), INT64), allocate((600,), INT64), allocate((424,), INT64), allocate((1,), INT64)]
         for number, array in enumerate(arrays):
             array[...] = number
         assert [array.tolist() for array in arrays] == [[0] * 600, [1] * 600, [2] * 424, [3]]
         assert [array.base is not arrays[0].base for array in arrays] == [False, True, False, True]
-    module._own.memory = None  # too short for the others
+    module.forget()  # too short for the others
+
+
+def test_no_more_of_it_than_users_at_a_time() -> None:
+    """Whichever threads they are; none once it is forgotten."""
+    module.forget()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(8):
+            pool.submit(test_memory_is_used_again).result()
+    assert len(module._spare) == 1
+    module.forget()
+    assert module._spare == []
 
 
 def test_it_is_given_back_after_an_error() -> None:

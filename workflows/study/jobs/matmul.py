@@ -6,6 +6,7 @@ many roundings as there are products, so the conventional bound holds, gamma(inn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -61,7 +62,8 @@ def _parts(start: int, stop: int) -> Iterator[tuple[int, int]]:
 def compute(name: str, read: Read, region: Bounds, specs: Sequence[Spec], options: MatmulOptions) -> Any:
     """Multiply, slab by slab, on the device that holds them."""
     factors, total = matrices(specs), None
-    for part in slabs(factors, region, _most(name, specs[0])):
+    nbytes = getattr(read, "nbytes", math.inf)
+    for part in slabs(region, specs, options, nbytes, _most(name, specs[0])):
         bounds = factors.needs(region, part)
         product = _products(name, factors, [read(number, bounds[number]) for number in (0, 1)])
         if total is None:
