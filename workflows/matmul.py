@@ -26,6 +26,9 @@ SLAB, SLAB_OF_TILE = 8192, 2
 # Memory that a task may take, as a multiple of its inputs and output: pipeline.engine.seats relies on it. Less of a
 # device for small tasks under a memory limit, because allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
+# Tasks of at least so many bytes count what they take of a device, and nothing else. Without a limit of memory all are
+# so large; what a CPU takes would make their tiles smaller, and each reads its rows and columns again.
+AMPLE = 2**27
 # Sides of tiles of small tasks, and least lengths of their slabs, are multiples of these.
 SMALL_TILE, SMALL_SLAB = 32, 128
 BY_LIBRARY = "rounded by the library; bits differ between machines"
@@ -109,8 +112,8 @@ def regions(specs: Sequence[Spec], output: Spec, options: MatmulOptions, element
 
 
 def _sizes(specs: Sequence[Spec], result: np.dtype[Any], factors: Matrices) -> Callable[[int, int, int, int, int], int]:
-    """(matrices, rows, products given at a time, columns, bytes of a task) -> bytes of inputs and output of a region
-    of this size, or more, so that its workspace is within so many times as much as the task may take."""
+    """(matrices, rows, products given at a time, columns, bytes of a task) -> bytes that the task of a region of this
+    size has to have, so that its workspace is within so many times as much."""
     given = (specs[0].dtype, specs[1].dtype)
     dtypes = (result, result) if result.kind == "f" else given
 
@@ -118,6 +121,8 @@ def _sizes(specs: Sequence[Spec], result: np.dtype[Any], factors: Matrices) -> C
         own = rows * columns * result.itemsize + part * (rows * given[0].itemsize + columns * given[1].itemsize)
         sizes = (number, rows, part, columns)
         on_device = device_bytes(dtypes, result, sizes, factors.inner, given)
+        if nbytes >= AMPLE:
+            return -(-on_device // COPIES)
         on_cpu = number * own + cpu_bytes(dtypes, result, sizes)
         return max(number * own, -(-on_device // (COPIES_OF_SMALL if nbytes < SMALL else COPIES)), -(-on_cpu // COPIES))
 

@@ -26,6 +26,10 @@ COPIES = 4
 # longer to read, compute and write than its task takes Dask.
 ENOUGH = 2**25
 
+# Bytes of inputs and output of a task on a CPU within a limit, at most: of larger products only what they take of a
+# device is counted (`AMPLE` in workflows/matmul.py).
+MOST_ON_CPU = 2**27 - 1
+
 
 class Seats(NamedTuple):
     """How many tasks of a process may hold host memory, and how many device memory; 0: as many as there are."""
@@ -51,8 +55,10 @@ def within_limits(threads: int, device: str, settings: Settings) -> float:
     """Bytes that a region's inputs and output may take within the memory limits, in a process with so many threads."""
     limits = settings.memory_limit, settings.device_memory_limit
     number = seats(threads, device, settings)
-    return min((limit / (some * COPIES) for limit, some in zip(limits, number, strict=True) if limit and some),
-               default=math.inf)  # fmt: skip
+    shares = [limit / (some * COPIES) for limit, some in zip(limits, number, strict=True) if limit and some]
+    if shares and device == "cpu":
+        shares.append(MOST_ON_CPU)
+    return min(shares, default=math.inf)
 
 
 _lock = Lock()

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from pipeline.engine.seats import COPIES, ENOUGH, LANES, seats, within_limits
+from pipeline.engine.seats import COPIES, ENOUGH, LANES, MOST_ON_CPU, seats, within_limits
 from pipeline.settings import Settings
+from workflows.matmul import AMPLE
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -19,5 +20,10 @@ def test_where_memory_is_short_few_tasks_have_enough(device: str) -> None:
                 given = Settings(**{kind: limit})
                 expected = 0 if kind == "device_memory_limit" and device == "cpu" else min(number, most)
                 assert getattr(seats(threads, device, given), "host" if most == threads else "device") == expected
-                within = within_limits(threads, device, given)
-                assert within * COPIES * expected == limit if expected else within == math.inf
+                share = limit / (COPIES * expected) if expected else math.inf
+                most_of_a_task = MOST_ON_CPU if expected and device == "cpu" else math.inf
+                assert within_limits(threads, device, given) == min(share, most_of_a_task)
+
+
+def test_a_limited_task_on_a_cpu_counts_what_a_cpu_takes() -> None:
+    assert MOST_ON_CPU < AMPLE
