@@ -41,8 +41,8 @@ SPEEDS = {
     # Arrays that are written: one 9 to 32 GB/s (array_file_H200), and 2 to 5 ms a task where a limit of memory makes
     # them small (jobs_2xH200). Several were measured for products only, below.
     "write": Speed(20e9, 12e9, 10e9, 0.003),
-    # Products, verified: 1.2 GB/s, of which the check takes most (verified_products_H200); small tasks 16 and 21 ms,
-    # two GPUs 1.6, four 2.7 times as fast as one (jobs_2xH200, jobs_matmul_4xH200).
+    # Products, verified: 1.2 GB/s, of which the check takes most (verified_products_H200); small tasks 16 to 51 ms, two
+    # GPUs 1.6, four 2.6 times as fast as one (jobs_2xH200, jobs_4xH200).
     "multiply": Speed(1.2e9, 0.7e9, 0.6e9, 0.016),
 }
 KINDS = {"histogram": "read", "reduce": "read", "matmul": "multiply"}  # of the jobs that are no "write"
