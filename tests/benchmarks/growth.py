@@ -132,7 +132,11 @@ def draw(folder: Path) -> Path:
             times.plot(sizes, [run["seconds"] for run in runs], marker="o", label=name)
             memory.plot(sizes, [run["peak bytes"] / 1e6 for run in runs], marker="o")
     times.set(yscale="log", ylabel="seconds, whole command")
-    memory.set(xscale="log", yscale="log", ylabel="MB, largest process", xlabel="samples of int32")
+    for which in (times.yaxis.set_major_formatter, times.yaxis.set_minor_formatter):
+        which("{x:g}")
+    memory.set(
+        xscale="log", ylim=(0, 1.1 * memory.get_ylim()[1]), ylabel="MB, largest process", xlabel="samples of int32"
+    )
     memory.set_xscale("log", base=2)
     for axes in (times, memory):
         axes.grid(alpha=0.3)
