@@ -145,7 +145,7 @@ class Watch:
             return False
         left = self._retire(seen.device)
         if not left and common and not lost:
-            raise self._error_of(common.pop())
+            raise self._error_of(next(task for task in seen.tasks if task in common))
         if not left:
             raise PipelineError(f"{seen.device}: {reason}; expected another GPU to go on with, got none; run with "
                                 "--device cpu for the same result")  # fmt: skip

@@ -110,7 +110,7 @@ def _on_device(name: str, device: str, function: Callable[..., Result], *argumen
             reason = out_of_memory(error) or lost_context(error) or other_failure(error)
             if reason is None:
                 raise
-            _exit_if_restarted(reason)
+            _exit_if_restarted(reason, name)
             if lost_context(error):
                 abandon()  # freeing what it had would fail
             raise PipelineError(f"{name}: {reason}") from error
@@ -122,7 +122,7 @@ def _shrink() -> bool:
     return shrink()
 
 
-def _exit_if_restarted(reason: str) -> None:
+def _exit_if_restarted(reason: str, task: str) -> None:
     """Exit a process whose GPU is of no use to it, since every task that Dask sends to it would fail.
 
     Its nanny starts another one, and Dask reruns the task elsewhere. In the client's own process nothing is done.
@@ -130,5 +130,5 @@ def _exit_if_restarted(reason: str) -> None:
     from distributed import get_worker
 
     if get_worker().nanny is not None:
-        beat.fail(reason)
+        beat.fail(reason, task)
         os._exit(1)

@@ -17,7 +17,7 @@ from time import monotonic
 
 TEXT = 512  # bytes of a name
 SLOTS = 24  # tasks of a process at a time, at most; further ones are not named
-STEPS, ACTIVE, BORN, DEVICE, ERROR, TASKS = 0, 8, 16, TEXT, 2 * TEXT, 8 * TEXT  # offsets
+STEPS, ACTIVE, BORN, DEVICE, ERROR, FAILED, TASKS = 0, 8, 16, TEXT, 2 * TEXT, 7 * TEXT, 8 * TEXT  # offsets
 SIZE = TASKS + SLOTS * TEXT
 
 # A process on a CPU that keeps this share of a core busy computes, however long its call takes. On a GPU it may be
@@ -60,9 +60,10 @@ class Beat:
         """Count a step. Two at the same time may count as one."""
         self._words[STEPS // 8] += 1
 
-    def fail(self, reason: str) -> None:
-        """Leave the reason why this process is about to end."""
-        self._write(ERROR, reason, TASKS - ERROR)
+    def fail(self, reason: str, task: str) -> None:
+        """Leave the reason why this process is about to end, and the task that met with it."""
+        self._write(FAILED, task, TEXT)
+        self._write(ERROR, reason, FAILED - ERROR)
 
     @contextmanager
     def task(self, name: str) -> Iterator[None]:
@@ -116,10 +117,10 @@ def step() -> None:
         _own.step()
 
 
-def fail(reason: str) -> None:
-    """Leave the reason why this process is about to end, if it is watched."""
+def fail(reason: str, task: str) -> None:
+    """Leave the reason why this process is about to end, and the task that met with it, if it is watched."""
     if _own is not None:
-        _own.fail(reason)
+        _own.fail(reason, task)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Seen:
     device
         What it computes on: the UUID of its GPU, or "cpu".
     tasks
-        Names of the tasks that it is in.
+        Names of the tasks that it is in; the one that met with the error comes first.
     error
         What it failed with, if it said so.
     """
@@ -202,8 +203,10 @@ class Looker:
         if last and active and moved == last.moved and not computes:
             since = last.since + time_stopped(now - last.at)
         self._last[pid] = _Last(moved, since, ticks, now)
-        names = (_text(data, TASKS + slot * TEXT, TEXT) for slot in range(SLOTS))
-        return Seen(alive, active, now - since, device, tuple(filter(None, names)), _text(data, ERROR, TASKS - ERROR))
+        failed = _text(data, FAILED, TEXT)
+        names = filter(None, (_text(data, TASKS + slot * TEXT, TEXT) for slot in range(SLOTS)))
+        tasks = tuple(sorted(names, key=lambda name: name != failed))
+        return Seen(alive, active, now - since, device, tasks, _text(data, ERROR, FAILED - ERROR))
 
 
 def time_stopped(seconds: float) -> float:

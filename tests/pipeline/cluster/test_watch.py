@@ -29,13 +29,13 @@ KEPT: list[Any] = []  # tasks, which would end if nothing referred to them
 class Process:
     """A process that does nothing, with a file as if it computed."""
 
-    def __init__(self, folder: Path, device: str, *tasks: str, error: str = "") -> None:
+    def __init__(self, folder: Path, device: str, *tasks: str, error: str = "", of: str = "") -> None:
         self.process = subprocess.Popen(["sleep", "300"])
         beat = Beat(str(folder), device)
         for task in map(beat.task, tasks):
             task.__enter__()
             KEPT.append(task)
-        beat.fail(error)
+        beat.fail(error, of)
         beat._words[2] = _stat(self.process.pid)[1]
         os.rename(folder / str(os.getpid()), folder / str(self.process.pid))
 
@@ -52,8 +52,8 @@ def processes() -> Iterator[list[Process]]:
         process.end()
 
 
-def dead(folder: Path, device: str, *tasks: str, error: str = "") -> None:
-    Process(folder, device, *tasks, error=error).end()
+def dead(folder: Path, device: str, *tasks: str, error: str = "", of: str = "") -> None:
+    Process(folder, device, *tasks, error=error, of=of).end()
 
 
 def test_process_that_was_killed_while_idle_is_nobodys_fault(tmp_path: Path) -> None:
@@ -132,6 +132,20 @@ def test_task_that_fails_three_times_ends_the_run(tmp_path: Path) -> None:
             r"GPU-1: CUDA error 700; GPU-2: its process ended; ")  # fmt: skip
     with pytest.raises(PipelineError, match=text):
         watch(0)
+
+
+@pytest.mark.filterwarnings("ignore::pipeline.errors.PipelineWarning")
+@pytest.mark.parametrize("tasks", [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("gpus", [3, 1])
+def test_of_tasks_that_always_fail_together_the_one_with_the_error_is_named(
+    tmp_path: Path, tasks: tuple[str, str], gpus: int
+) -> None:
+    """On several GPUs, and on the only one."""
+    watch = Watch(str(tmp_path), 600, lambda device: gpus - 1)
+    with pytest.raises(PipelineError, match=r"^b: expected a result"):
+        for gpu in range(3):
+            dead(tmp_path, f"GPU-{gpu % gpus}", *tasks, error="CUDA error 700", of="b")
+            watch(0)
 
 
 def test_process_without_progress_is_killed_and_told(tmp_path: Path, processes: list[Process]) -> None:

@@ -59,7 +59,11 @@ def test_tasks_and_device_are_seen(tmp_path: Path) -> None:
     with own.task("first"), own.task("second"):
         now = seen(looker, os.getpid())
         assert (now.active, sorted(now.tasks)) == (2, ["first", "second"])
-    own.fail("a reason")
+    for failed in ("second", "first"):
+        with own.task("first"), own.task("second"):
+            own.fail("a reason", failed)
+            now = seen(looker, os.getpid())
+        assert (now.active, now.tasks[0], len(now.tasks), now.error) == (2, failed, 2, "a reason")
     now = seen(looker, os.getpid())
     assert (now.active, now.tasks, now.error) == (0, (), "a reason")
 
