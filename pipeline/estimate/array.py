@@ -13,12 +13,12 @@ import numpy as np
 from pipeline.engine.array import run_array
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_request import (
-    REGION_BYTES,
     Accepted,
     accepted,
     cut_regions,
     load_of,
     plan_array,
+    region_bytes,
     taken_by,
 )
 from pipeline.engine.inputs import cluster_bytes
@@ -53,8 +53,7 @@ def plan_array_job(
     workers, processes = machine.workers, max(1, machine.chosen.processes)
     place = -(-workers.threads // processes), workers.device, settings
     most = within_limits(*place)
-    region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
-    _, regions = cut_regions(plan, region_bytes, most)
+    _, regions = cut_regions(plan, region_bytes(workflow, workers.device, most, settings), most)
     taken = max((taken_by(plan, region) for region in {*regions[:1], *regions[-1:]}), default=0)
     time, unknown = None, ""
     try:
