@@ -179,7 +179,8 @@ def run_array(
         elements, regions = cut(workers.device, most)
         if regions:
             loop.on_gpus(warm_up, plan, regions[0])
-        plan = replace(plan, output=ready(), seats=seats(*place), nbytes=streamed(most, workers.device))
+        held = min(plan.nbytes, streamed(most, workers.device))
+        plan = replace(plan, output=ready(), seats=seats(*place), nbytes=held)
         journal.part = plan.output.path
         if later:  # its name may be that of an earlier run's file
             loop.on_workers(begin_again, plan.output.path)

@@ -87,7 +87,7 @@ def plan_array(
     """The argument of all tasks, but for the output, which is not there yet."""
     output = OutputFile(path, 0, asked.spec, mappable=False)
     return ArrayPlan(workflow, options, asked.moved, output, settings.verify, seed, settings.traced,
-                     settings.device_memory_limit, uuid4().hex)  # fmt: skip
+                     settings.device_memory_limit, uuid4().hex, nbytes=settings.chunk_bytes or math.inf)  # fmt: skip
 
 
 def load_of(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.engine.array import run_array
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.array_request import (
     Accepted,
     accepted,
@@ -32,7 +32,7 @@ from pipeline.settings import Settings
 from pipeline.storage.output_format import split_output
 from pipeline.storage.sources import Source, open_source
 from workflows.array_job import ArrayJob
-from workflows.regions import Spec
+from workflows.regions import Bounds, Spec
 
 # Bytes, and multiplications and additions, of the largest run that is measured.
 MOST_BYTES = {"cpu": 2**28, "gpu": 2**30}
@@ -53,8 +53,8 @@ def plan_array_job(
     workers, processes = machine.workers, max(1, machine.chosen.processes)
     place = -(-workers.threads // processes), workers.device, settings
     most = within_limits(*place)
-    _, regions = cut_regions(plan, region_bytes(workflow, workers.device, most, settings), most)
-    taken = max((taken_by(plan, region) for region in {*regions[:1], *regions[-1:]}), default=0)
+    elements, regions = cut_regions(plan, region_bytes(workflow, workers.device, most, settings), most)
+    taken = max((_held(plan, region, elements) for region in {*regions[:1], *regions[-1:]}), default=0)
     time, unknown = None, ""
     try:
         time = _time(plan, asked, settings, machine)
@@ -69,6 +69,20 @@ def plan_array_job(
         f"{workflow.name} of {what} to {path} ({asked.stored})", workers.description, asked.nbytes, 1, False,
         len(regions), taken, _needs(asked, path, machine, taken, seats(*place)), time, unknown,
     )  # fmt: skip
+
+
+def _held(plan: ArrayPlan, region: Bounds, elements: int) -> int:
+    """Bytes of inputs and output that the task of a region holds, where regions have about so many elements.
+
+    A job that streams holds more of the inputs than it needs, as long as they are within that.
+    """
+    taken, workflow = taken_by(plan, region), plan.workflow
+    if not workflow.streams or workflow.reads is None:
+        return taken
+    parts = zip(plan.specs, workflow.reads(region, plan.native(), plan.options), strict=True)
+    everything = nbytes_of(plan.output.spec, region) + sum(nbytes_of(spec, bounds) for spec, bounds in parts)
+    itemsizes = plan.output.spec.dtype.itemsize + sum(spec.dtype.itemsize for spec in plan.specs)
+    return max(taken, min(everything, elements * itemsizes))
 
 
 def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats) -> list[Need]:
