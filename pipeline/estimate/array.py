@@ -92,7 +92,7 @@ def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats
     what, free, tasks = "host memory", free_memory(), most.host * processes or workers.threads
     if chosen.gpus:
         what, free, tasks = "memory of each GPU", min(gpu.free for gpu in chosen.gpus), most.device or LANES
-    several = f"{tasks} tasks × {size(taken)} of inputs and output"
+    several = f"{tasks} task{'s'[: tasks > 1]} × {size(taken)} of inputs and output"
     needs = [Need(what, free, tasks * COPIES * taken, f"{several} × {COPIES} copies", tasks * taken, several, advice)]
     nbytes, whole = int(asked.stored.nbytes), f"{asked.stored}, beside any file of its name"
     disk = free_disk(split_output(path)[0])
