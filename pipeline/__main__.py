@@ -175,7 +175,8 @@ def main(arguments: list[str] | None = None) -> None:
         complete(words)
     log_lines.use_json(option(words, "--log-format") == "json")  # of what goes wrong before it is parsed, too
     supervisor.supervise()
-    atexit.register(end_at_once)
+    if not atexit._ncallbacks():  # it would be called before what a profiler, or a log, has registered
+        atexit.register(end_at_once)
     try:
         signals.install()
         prepare()

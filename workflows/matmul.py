@@ -26,8 +26,8 @@ SLAB, SLAB_OF_TILE = 8192, 2
 # Memory that a task may take, as a multiple of its inputs and output: pipeline.engine.seats relies on it. Less of a
 # device for small tasks under a memory limit, because allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
-# Tasks of at least so many bytes count what they take of a device, and nothing else. Without a limit of memory all are
-# so large; what a CPU takes would make their tiles smaller, and each reads its rows and columns again.
+# Tasks of at least so many bytes count what they take of a device, and nothing else. All are so large without limits of
+# memory and small chunks; what a CPU takes would make their tiles smaller, and each reads its rows and columns again.
 AMPLE = 2**27
 # Sides of tiles of small tasks, and least lengths of their slabs, are multiples of these.
 SMALL_TILE, SMALL_SLAB = 32, 128

@@ -18,17 +18,17 @@ from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_regions import checked_together, joined_regions, run_regions
 from pipeline.engine.array_request import (
-    REGION_BYTES,
     accepted,
     cut_regions,
     load_of,
     plan_array,
+    region_bytes,
 )
 from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Run
-from pipeline.engine.seats import LANES, seats, within_limits
+from pipeline.engine.seats import LANES, seats, streamed, within_limits
 from pipeline.engine.verdict import Verdict
 from pipeline.settings import Settings
 from pipeline.storage.leftovers import Resumable
@@ -151,8 +151,7 @@ def run_array(
 
     @cache
     def cut(device: str, most: float) -> tuple[int, list[Bounds]]:
-        region_bytes = settings.chunk_bytes or REGION_BYTES[device, workflow.streams]
-        return cut_regions(plan, region_bytes, most, done.elements)
+        return cut_regions(plan, region_bytes(workflow, device, most, settings), most, done.elements)
 
     def prepare(device: str) -> None:
         """Begin what needs no worker while that of this process starts: the first region, in another process, or what
@@ -180,7 +179,8 @@ def run_array(
         elements, regions = cut(workers.device, most)
         if regions:
             loop.on_gpus(warm_up, plan, regions[0])
-        plan = replace(plan, output=ready(), seats=seats(*place), nbytes=most)
+        held = min(plan.nbytes, streamed(most, workers.device))
+        plan = replace(plan, output=ready(), seats=seats(*place), nbytes=held)
         journal.part = plan.output.path
         if later:  # its name may be that of an earlier run's file
             loop.on_workers(begin_again, plan.output.path)

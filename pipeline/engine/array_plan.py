@@ -42,7 +42,7 @@ class ArrayPlan(PickledOnce):
     device_memory_limit: int | None = None
     run: str = ""  # of which run it is
     seats: Seats = NO_LIMIT
-    nbytes: float = math.inf  # that inputs and output of a region may take within the limits of memory
+    nbytes: float = math.inf  # that inputs and output of a task may take: asked for, or left by limits of memory
 
     @property
     def specs(self) -> tuple[Spec, ...]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pipeline.cluster.choice import Load
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
-from pipeline.engine.seats import within_limits
+from pipeline.engine.seats import streamed, within_limits
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import ArrayFile, FilledArray, as_stored, join
@@ -87,21 +87,25 @@ def plan_array(
     """The argument of all tasks, but for the output, which is not there yet."""
     output = OutputFile(path, 0, asked.spec, mappable=False)
     return ArrayPlan(workflow, options, asked.moved, output, settings.verify, seed, settings.traced,
-                     settings.device_memory_limit, uuid4().hex)  # fmt: skip
+                     settings.device_memory_limit, uuid4().hex, nbytes=settings.chunk_bytes or math.inf)  # fmt: skip
 
 
 def load_of(plan: ArrayPlan, nbytes: int, settings: Settings) -> Load:
     """What there is to do, if one GPU does it; tasks are counted where they may be small."""
     workflow, tasks = plan.workflow, 0
     if nbytes and (settings.chunk_bytes or settings.memory_limit or settings.device_memory_limit):
-        region_bytes = settings.chunk_bytes or REGION_BYTES["gpu", workflow.streams]
+        most = within_limits(min(cores(), THREADS["gpu"]), "gpu", settings)
         with suppress(UsageError):  # processes with fewer threads may be within the limit
-            tasks = len(
-                cut_regions(plan, region_bytes, within_limits(min(cores(), THREADS["gpu"]), "gpu", settings))[1]
-            )
+            tasks = len(cut_regions(plan, region_bytes(workflow, "gpu", most, settings), most)[1])
     if workflow.operations is None:
         return Load("write", nbytes, tasks=tasks)
     return Load("multiply", nbytes, workflow.operations(plan.native(), plan.options), tasks)
+
+
+def region_bytes(workflow: ArrayJob[Any], device: str, most: float, settings: Settings) -> int:
+    """About how many bytes a region takes where so many are within the limits."""
+    nbytes = settings.chunk_bytes or REGION_BYTES[device, workflow.streams]
+    return int(min(nbytes, streamed(most, device))) if workflow.streams else nbytes
 
 
 def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None = None) -> tuple[int, list[Bounds]]:
@@ -122,7 +126,7 @@ def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None 
     while True:
         regions = _regions(plan, elements)
         taken = max(taken_by(plan, region) for region in {regions[0], regions[len(regions) // 2], regions[-1]})
-        if taken <= min(math.inf if again else 2 * nbytes, most) or (elements == 1 and most == math.inf):
+        if taken <= most and (again or taken <= 2 * nbytes or elements == 1):
             return elements, regions
         if elements == 1 or again:
             raise _too_large(plan, taken, most, " or leave --resume out" if again else "")

@@ -26,8 +26,8 @@ COPIES = 4
 # longer to read, compute and write than its task takes Dask.
 ENOUGH = 2**25
 
-# Bytes of inputs and output of a task on a CPU within a limit, at most: of larger products only what they take of a
-# device is counted (`AMPLE` in workflows/matmul.py).
+# Bytes of inputs and output of a task of a product on a CPU within a limit, at most: of larger ones only what they take
+# of a device is counted (`AMPLE` in workflows/matmul.py).
 MOST_ON_CPU = 2**27 - 1
 
 
@@ -56,9 +56,12 @@ def within_limits(threads: int, device: str, settings: Settings) -> float:
     limits = settings.memory_limit, settings.device_memory_limit
     number = seats(threads, device, settings)
     shares = [limit / (some * COPIES) for limit, some in zip(limits, number, strict=True) if limit and some]
-    if shares and device == "cpu":
-        shares.append(MOST_ON_CPU)
     return min(shares, default=math.inf)
+
+
+def streamed(most: float, device: str) -> float:
+    """What a task of a job that streams takes of that: it can always take less, so no limit is too small for it."""
+    return min(most, MOST_ON_CPU) if device == "cpu" and most < math.inf else most
 
 
 _lock = Lock()

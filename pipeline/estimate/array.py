@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from pipeline.engine.array import run_array
-from pipeline.engine.array_plan import ArrayPlan
+from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.array_request import (
-    REGION_BYTES,
     Accepted,
     accepted,
     cut_regions,
     load_of,
     plan_array,
+    region_bytes,
     taken_by,
 )
 from pipeline.engine.inputs import cluster_bytes
@@ -32,7 +32,7 @@ from pipeline.settings import Settings
 from pipeline.storage.output_format import split_output
 from pipeline.storage.sources import Source, open_source
 from workflows.array_job import ArrayJob
-from workflows.regions import Spec
+from workflows.regions import Bounds, Spec
 
 # Bytes, and multiplications and additions, of the largest run that is measured.
 MOST_BYTES = {"cpu": 2**28, "gpu": 2**30}
@@ -53,9 +53,8 @@ def plan_array_job(
     workers, processes = machine.workers, max(1, machine.chosen.processes)
     place = -(-workers.threads // processes), workers.device, settings
     most = within_limits(*place)
-    region_bytes = settings.chunk_bytes or REGION_BYTES[workers.device, workflow.streams]
-    _, regions = cut_regions(plan, region_bytes, most)
-    taken = max((taken_by(plan, region) for region in {*regions[:1], *regions[-1:]}), default=0)
+    elements, regions = cut_regions(plan, region_bytes(workflow, workers.device, most, settings), most)
+    taken = max((_held(plan, region, elements) for region in {*regions[:1], *regions[-1:]}), default=0)
     time, unknown = None, ""
     try:
         time = _time(plan, asked, settings, machine)
@@ -72,6 +71,20 @@ def plan_array_job(
     )  # fmt: skip
 
 
+def _held(plan: ArrayPlan, region: Bounds, elements: int) -> int:
+    """Bytes of inputs and output that the task of a region holds, where regions have about so many elements.
+
+    A job that streams holds more of the inputs than it needs, as long as they are within that.
+    """
+    taken, workflow = taken_by(plan, region), plan.workflow
+    if not workflow.streams or workflow.reads is None:
+        return taken
+    parts = zip(plan.specs, workflow.reads(region, plan.native(), plan.options), strict=True)
+    everything = nbytes_of(plan.output.spec, region) + sum(nbytes_of(spec, bounds) for spec, bounds in parts)
+    itemsizes = plan.output.spec.dtype.itemsize + sum(spec.dtype.itemsize for spec in plan.specs)
+    return max(taken, min(everything, elements * itemsizes))
+
+
 def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats) -> list[Need]:
     workers, chosen = machine.workers, machine.chosen
     advice = "give a smaller --chunk-size, or free some memory"
@@ -79,7 +92,7 @@ def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats
     what, free, tasks = "host memory", free_memory(), most.host * processes or workers.threads
     if chosen.gpus:
         what, free, tasks = "memory of each GPU", min(gpu.free for gpu in chosen.gpus), most.device or LANES
-    several = f"{tasks} tasks × {size(taken)} of inputs and output"
+    several = f"{tasks} task{'s'[: tasks > 1]} × {size(taken)} of inputs and output"
     needs = [Need(what, free, tasks * COPIES * taken, f"{several} × {COPIES} copies", tasks * taken, several, advice)]
     nbytes, whole = int(asked.stored.nbytes), f"{asked.stored}, beside any file of its name"
     disk = free_disk(split_output(path)[0])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import workflows.matmul
 from pipeline.cluster import choice
 from pipeline.cluster.choice import SPEEDS, Chosen, Load
 from pipeline.estimate import aggregate, array, machine
@@ -18,6 +19,7 @@ from tests.pipeline.cli.test_main import (
     Run,
     run,  # noqa: F401
 )
+from workflows.regions import sizes
 
 GIB = 2**30
 
@@ -126,6 +128,33 @@ def test_jobs_that_write_arrays(
     assert plan["time"]["run"] > 0
     (memory, disk) = plan["needs"]
     assert disk["least"] == document["result"]["bytes"] and memory["least"] > 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inner", "chunk"),
+    [("float64", 200, 2**20), ("float64", 200, 2**30), ("float64", 3000, 2**20), ("int64", 3000, 2**22)],
+)
+def test_products_hold_whole_slabs(
+    dtype: str, inner: int, chunk: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+) -> None:  # fmt: skip
+    """As many bytes of inputs and output as the run has at a time, or more, and no more than there are."""
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.ones((300, inner), dtype))
+    np.save("b.npy", np.ones((inner, 250), dtype))
+    held, whole, slabs = [0], [True], workflows.matmul.slabs
+
+    def noting(region: Any, *rest: Any) -> Any:
+        (rows, columns), parts = sizes(region), slabs(region, *rest)
+        held[0] = max(held[0], 8 * (rows * columns + (parts[0][1] - parts[0][0]) * (rows + columns)))
+        whole[0] &= len(parts) == 1 and (rows, columns) == (300, 250)
+        return parts
+
+    words = ("matmul", "a.npy", "b.npy", "-o", "out.npy", "-c", chunk)
+    plan = planned(run, *words)
+    monkeypatch.setattr(workflows.matmul, "slabs", noting)
+    assert run(*words, "--device", "cpu")[0] == 0
+    everything = 8 * (300 * 250 + inner * 550)
+    assert held[0] <= plan["chunk_bytes"] <= everything and (plan["chunk_bytes"] == everything or not whole[0])
 
 
 def test_memory_that_is_not_there(

@@ -115,6 +115,13 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     assert regions == [100, 200, 1]
 
 
+def test_a_task_may_take_all_that_a_limit_leaves_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be smaller: only products are cut for less."""
+    monkeypatch.setattr(pipeline.engine.seats, "MOST_ON_CPU", 1000)
+    at_once = replace(SCALED, regions=lambda specs, output, *_: iter([tuple((0, length) for length in output.shape)]))
+    assert scaled(source, workflow=at_once, memory_limit=2**26).verdict.chunks == 1
+
+
 def test_memory_to_read_into_is_freed_at_the_end(source: Source) -> None:
     scaled(source)
     assert scratch._spare == []

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipeline.engine.seats import COPIES, ENOUGH, LANES, MOST_ON_CPU, seats, within_limits
+from pipeline.engine.seats import COPIES, ENOUGH, LANES, MOST_ON_CPU, seats, streamed, within_limits
 from pipeline.settings import Settings
 from workflows.matmul import AMPLE
 
@@ -21,9 +21,11 @@ def test_where_memory_is_short_few_tasks_have_enough(device: str) -> None:
                 expected = 0 if kind == "device_memory_limit" and device == "cpu" else min(number, most)
                 assert getattr(seats(threads, device, given), "host" if most == threads else "device") == expected
                 share = limit / (COPIES * expected) if expected else math.inf
-                most_of_a_task = MOST_ON_CPU if expected and device == "cpu" else math.inf
-                assert within_limits(threads, device, given) == min(share, most_of_a_task)
+                assert within_limits(threads, device, given) == share
 
 
 def test_a_limited_task_on_a_cpu_counts_what_a_cpu_takes() -> None:
     assert MOST_ON_CPU < AMPLE
+    for most in (1.0, 2.0**27, 2.0**40):
+        assert streamed(most, "cpu") == min(most, MOST_ON_CPU) and streamed(most, "gpu") == most
+    assert streamed(math.inf, "cpu") == math.inf

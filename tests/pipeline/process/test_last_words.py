@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("words", "status"), [("--version", 0), ("--none", 2)])
@@ -30,3 +33,12 @@ finally:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, timeout=60)
     last = ["printed", "called", *["taken apart"] * warns]
     assert (done.returncode, done.stdout.splitlines()[-len(last) :]) == (status, last)
+
+
+def test_what_was_registered_before_the_command_began_is_called(tmp_path: Path) -> None:
+    """As by what measures coverage in every process."""
+    (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'called')")
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run([sys.executable, "-m", "pipeline", "--version"], capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": paths}, cwd=ROOT, timeout=60)  # fmt: skip
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "called"
