@@ -16,7 +16,6 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MOST_CHARACTERS = 4000  # of a line about an error, which may quote any input
 
 _abandoned = False
-_status: int | None = None  # once this process is to end
 
 
 def abandon() -> None:
@@ -111,18 +110,4 @@ def leave(status: int) -> NoReturn:
     supervisor.done(status)
     if _abandoned:
         os._exit(status)
-    global _status
-    _status = status
     sys.exit(status)
-
-
-def end_at_once() -> None:
-    """To be registered first at exit, so that it is called last: the system frees faster what Python would take apart.
-
-    Warnings that are asked for, of what is open, come only then.
-    """
-    if _status is None or sys.warnoptions:
-        return
-    with suppress(OSError, ValueError, AttributeError):  # of what others, like a profiler, have printed since
-        sys.stdout.flush()
-    os._exit(_status)

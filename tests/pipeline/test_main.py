@@ -147,7 +147,8 @@ def test_kernels_of_cupy_are_kept_where_only_this_user_may_write(
         monkeypatch.setenv(name, given or "")  # and set back afterwards
     if given is None:
         monkeypatch.delenv("CUPY_CACHE_DIR")
-    monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    for name in ("set_threshold", "freeze"):
+        monkeypatch.setattr(f"gc.{name}", lambda *_: None)
     monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "driver").mkdir()
