@@ -111,8 +111,9 @@ class SectionedGroup(_Helpful, click.Group):
         self.listed = listed
 
     def _listed(self) -> Mapping[str, tuple[str, str]]:
-        texts = {} if self.listed else {name: one.get_short_help_str(200) for name, one in self.commands.items()}
-        return self.listed or {name: (OTHERS, text) for name, text in texts.items()}
+        if self.listed:
+            return self.listed
+        return {name: (OTHERS, command.get_short_help_str(200)) for name, command in self.commands.items()}
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of commands that begin so, and options."""

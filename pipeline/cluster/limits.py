@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import resource
 
 from pipeline.errors import PipelineError
 
 PROCESS_BYTES = 2**28  # memory reserved per process: twice what one of several takes
-# Open files, a half more than what was seen: of a run in this process, and with a GPU, whose driver opens its own; and
-# for each process of a cluster, of which this one keeps connections, pipes and sockets.
+# Open files: of a run in this process; with a GPU, whose driver opens its own; and for each process of a cluster, of
+# which this one keeps connections, pipes and sockets. A half more than what was seen on a CPU; a GPU's are a guess.
 FILES, FILES_OF_GPU, FILES_OF_PROCESS = 24, 64, 16
 LEAST_SPACE = 2**30  # of addresses: with 400 MB processes failed for want of it, each in its own way
 ENOUGH = 1024  # as most systems allow
@@ -22,7 +24,7 @@ def processes_within(number: int) -> int:
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if resource.RLIM_INFINITY != space < LEAST_SPACE:
         return 1
-    files = (_left() - FILES) // FILES_OF_PROCESS
+    files = (_left() - FILES) / FILES_OF_PROCESS  # infinite without a limit
     return int(min(number, MEMORY_LIMIT // PROCESS_BYTES, files))
 
 
@@ -45,5 +47,8 @@ def _left() -> float:
     """Number of files that this process can still open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
-        return float("inf")
-    return limit - sum(int(name) < limit for name in os.listdir("/proc/self/fd"))
+        return math.inf
+    try:
+        return limit - sum(int(name) < limit for name in os.listdir("/proc/self/fd"))
+    except OSError as error:
+        return 0 if error.errno == errno.EMFILE else math.inf  # where there is no /proc, nobody knows

@@ -12,7 +12,6 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
-from pipeline.cluster.certificate import temporary_security
 from pipeline.cluster.worker import FOLDER
 from pipeline.errors import PipelineError, PipelineWarning
 from pipeline.process import supervisor
@@ -185,8 +184,7 @@ def _start(kind: Any, options: dict[str, Any], prepare: Callable[[], object]) ->
         cluster = kind.__new__(kind)
         try:
             with supervisor.limit(4 * START_SECONDS, text):
-                secure = {"security": temporary_security()} if options.get("security") else {}
-                cluster.__init__(**options | secure)
+                cluster.__init__(**options)
             return cluster
         except BaseException as error:
             _close(cluster, 0)

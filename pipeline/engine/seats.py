@@ -60,7 +60,7 @@ def within_limits(threads: int, device: str, settings: Settings) -> float:
 
 
 def streamed(most: float, device: str) -> float:
-    """What a task of a job that streams takes of that: it can always take less, so no limit is too small for it."""
+    """How much of `most` bytes a task takes that reads its inputs bit by bit, as products do; it can do with less."""
     return min(most, MOST_ON_CPU) if device == "cpu" and most < math.inf else most
 
 

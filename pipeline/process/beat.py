@@ -190,11 +190,10 @@ class Looker:
             return None
         state, born, ticks = _stat(pid)
         alive = state not in ("", "Z")
-        if len(data) < SIZE or not _word(data, BORN):
-            if alive:
-                return None  # it is just starting
-        else:
-            alive = alive and born == _word(data, BORN)
+        if len(data) == SIZE and (shown := _word(data, BORN)):
+            alive = alive and born == shown
+        elif alive:
+            return None  # it is just starting
         active, now = _word(data, ACTIVE), monotonic()
         moved = (_word(data, STEPS), _bytes_moved(pid) if alive else 0)
         device, last = _text(data, DEVICE, TEXT), self._last.get(pid)

@@ -36,7 +36,7 @@ THIRD_PARTY = {
     "kernels": {"numpy", "cupy", "cuda"}, "workflows": {"numpy", "matplotlib"},  # cuda: NVRTC's bindings
     "pipeline": {"numpy", "cupy", "dask", "dask_cuda", "distributed", "tornado", "kvikio", "pynvml", "click", "rich",
                  "cuda", "matplotlib", "h5py", "hdf5plugin", "numcodecs", "google_crc32c", "pyarrow", "tifffile",
-                 "cryptography", "nvidia", "obstore", "prometheus_client", "psutil", "soundfile", "uhi"},
+                 "nvidia", "obstore", "prometheus_client", "psutil", "soundfile", "uhi"},
 }  # fmt: skip
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import os
 import resource
 import subprocess
 import sys
@@ -40,7 +43,7 @@ def test_processes_are_as_many_as_cores_and_memory_take(
 ) -> None:
     monkeypatch.setattr(pipeline.threads, "cores", lambda: number_of_cores)
     monkeypatch.setattr("distributed.system.MEMORY_LIMIT", limit)
-    monkeypatch.setattr(pipeline.cluster.limits, "_left", lambda: float("inf"))
+    monkeypatch.setattr(pipeline.cluster.limits, "_left", lambda: math.inf)
     assert processes_within(pipeline.threads.processes(compiled)) == number
 
 
@@ -69,6 +72,18 @@ def test_files_that_are_open_count() -> None:
             assert pipeline.cluster.limits._left() == before - 2
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+@pytest.mark.parametrize(("error", "left"), [(errno.ENOENT, math.inf), (errno.EMFILE, 0)])
+def test_files_that_cannot_be_counted(error: int, left: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc, and if not even its folder can be opened."""
+
+    def refused(path: str) -> list[str]:
+        raise OSError(error, "refused")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1024))
+    monkeypatch.setattr(os, "listdir", refused)
+    assert pipeline.cluster.limits._left() == left
 
 
 @pytest.mark.parametrize(

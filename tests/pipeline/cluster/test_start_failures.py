@@ -40,7 +40,7 @@ def per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def missing_package(*_: Any, **__: Any) -> None:
-    raise ImportError("No module named 'cryptography'")
+    raise ImportError("Using `Security.temporary` requires `cryptography`, please install it")
 
 
 def no_space(*_: Any, **__: Any) -> None:
@@ -51,8 +51,8 @@ def no_space(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("broken", "failure", "message"),
     [
-        ("pipeline.cluster.processes.temporary_security", missing_package, "got ImportError: No module named "
-         "'cryptography'; install what is missing"),
+        ("distributed.Security.temporary", missing_package, "got ImportError: Using `Security.temporary` requires "
+         "`cryptography`, please install it; install what is missing"),
         ("distributed.deploy.spec.SpecCluster._start", no_space, "got OSError: [Errno 28] No space left on device; "),
         ("distributed.nanny.Nanny.__init__", no_space, "got OSError: [Errno 28] No space left on device; "),
     ],
