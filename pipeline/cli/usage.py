@@ -44,7 +44,8 @@ def _no_such_option(option: str, ctx: click.Context) -> str:
     by_word = {name.lstrip("-"): name for name in known}
     close = close or by_word.get(next(iter(get_close_matches(option.lstrip("-"), by_word, 1)), ""))
     advice = f"did you mean {close!r}?" if close else f"{ctx.command_path} --help lists them"
-    if not (close or option.startswith("--")):  # of `-::x` the parser names `-:`
+    takes_words = any(isinstance(param, click.Argument) for param in ctx.command.params)
+    if takes_words and not (close or option.startswith("--")):  # of `-::x` the parser names `-:`
         advice += "; write -- before a file that begins with a minus"
     return f"expected an option of {ctx.info_name}, got {option!r}; {advice}"
 

@@ -96,6 +96,7 @@ def test_file_that_begins_with_a_minus(name: str, run: Run) -> None:  # noqa: F8
     assert (status, out) == (2, "") and err.endswith("; write -- before a file that begins with a minus\n")
     _, _, err = run("info", "--", name)
     assert "option" not in err and name[1:] in err
+    assert "begins with a minus" not in run(name)[2]  # before the command there is no file
 
 
 def test_nothing_is_near(run: Run) -> None:  # noqa: F811
