@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kernels.common.decode import unshuffle
 from kernels.common.memory import empty, zeros
 from pipeline.gpu import nvcomp
-from pipeline.gpu.loads import Begun, to_native
+from pipeline.gpu.loads import DECODED, Begun, to_native
 from pipeline.gpu.slabs import Plan, Scheme, plan_of
 from pipeline.gpu.transfer import PINNED, gather, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
@@ -53,7 +53,7 @@ class Batch:
         self.files = tuple(files[number] for number in used.tolist())
         there = table[:, 0] >= 0
         self.table[there, 0] = np.searchsorted(used, table[there, 0])
-        _ = self.runs, self._in_order  # while nothing waits for it
+        _ = self.runs, self.in_order  # while nothing waits for it
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
@@ -96,59 +96,82 @@ class Batch:
     def begin(self, order: int, slot: Any) -> Begun:
         """Start to read the stored chunks into a buffer on the device; `order` as `pipeline.gpu.transfer.opened` has
         it."""
-        return gather(self.files, self.runs, slot[: int(self.starts[-1])], order), self.samples
+        return gather(self.files, self.runs, slot[: int(self.starts[-1])], order), self.decoding
 
-    def samples(self, stored: Any) -> Any:
-        """Samples of all pieces, in native byte order, of stored chunks on the device; on the current stream."""
-        dtype = self.scheme.dtype
-        flat, right = self._decompressed(stored)
-        if right.all() and self._in_order:
-            last = (len(self.table) - self.counts[-1]) * self.scheme.chunk_bytes // dtype.itemsize
-            wanted = slice(self.plans[0].wanted.start, int(last) + self.plans[-1].wanted.stop)
+    def decoding(self, stored: Any) -> Decoding:
+        """Start to decompress stored chunks on the device, after what is on the current stream."""
+        return Decoding(self, stored)
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the samples of all pieces lie one after another in the decoded chunks."""
+        whole = all(plan.piece.nbytes == plan.decoded for plan in self.plans[:-1])
+        return whole and all(plan.in_order for plan in self.plans)
+
+
+class Decoding:
+    """Chunks of a batch that the device decompresses."""
+
+    ahead = True
+
+    def __init__(self, batch: Batch, stored: Any) -> None:
+        import cupy
+
+        scheme, starts = batch.scheme, batch.starts[:-1]
+        head, sizes = scheme.codec.head, batch.places[:, 2] - scheme.codec.head - scheme.tail
+        self._batch, self._sizes = batch, sizes
+        # What the heads say is looked at when nvCOMP has ended: until then, nothing waits for the device.
+        self._heads = stored[cupy.asarray(starts[:, None] + np.arange(head))] if head else None
+        self._absent = np.flatnonzero(batch.table[:, 0] < 0)
+        allocated = zeros if len(self._absent) else empty
+        self._flat = allocated("nvCOMP", len(batch.table) * scheme.chunk_bytes, np.uint8)
+        self._under_way = nvcomp.decompress(
+            scheme.codec.algorithm, stored, starts + head, sizes, self._flat, batch.present, scheme.chunk_bytes
+        )
+
+    def get(self) -> None:
+        """Wait until the device has ended."""
+        self._under_way.get()
+
+    def samples(self) -> Any:
+        """Samples of all pieces, in native byte order; on the current stream."""
+        batch, dtype = self._batch, self._batch.scheme.dtype
+        flat, right = self._decompressed()
+        if right.all() and batch.in_order:
+            last = (len(batch.table) - batch.counts[-1]) * batch.scheme.chunk_bytes // dtype.itemsize
+            wanted = slice(batch.plans[0].wanted.start, int(last) + batch.plans[-1].wanted.stop)
             return to_native(flat.view(dtype.newbyteorder("="))[wanted], dtype)
-        ends = (np.cumsum(self.counts) * self.scheme.chunk_bytes).tolist()
+        ends = (np.cumsum(batch.counts) * batch.scheme.chunk_bytes).tolist()
         parts = (
             to_native(plan.samples(flat[begin:end]), dtype) if good else plan.decoded_on_host()
-            for plan, begin, end, good in zip(self.plans, [0, *ends], ends, right, strict=False)
+            for plan, begin, end, good in zip(batch.plans, [0, *ends], ends, right, strict=False)
         )
-        if len(self.plans) == 1:
+        if len(batch.plans) == 1:
             return next(parts)
-        out = empty("nvCOMP", sum(plan.piece.nbytes for plan in self.plans) // dtype.itemsize, dtype.newbyteorder("="))
+        nbytes, native = sum(plan.piece.nbytes for plan in batch.plans), dtype.newbyteorder("=")
+        out = empty("nvCOMP", nbytes // dtype.itemsize, native)
         filled = 0
         for part in parts:
             out[filled : filled + len(part)] = part
             filled += len(part)
         return out
 
-    @cached_property
-    def _in_order(self) -> bool:
-        """Whether the samples of all pieces lie one after another in the decoded chunks."""
-        whole = all(plan.piece.nbytes == plan.decoded for plan in self.plans[:-1])
-        return whole and all(plan.in_order for plan in self.plans)
-
-    def _decompressed(self, stored: Any) -> tuple[Any, NDArray[np.bool_]]:
+    def _decompressed(self) -> tuple[Any, NDArray[np.bool_]]:
         """Bytes of all chunks, one after another, and of each slab whether all its chunks are right."""
         import cupy
 
-        scheme, starts = self.scheme, self.starts[:-1]
-        head, sizes = scheme.codec.head, self.places[:, 2] - scheme.codec.head - scheme.tail
-        # What the heads say is looked at when nvCOMP has ended: until then, nothing waits for the device.
-        heads = stored[cupy.asarray(starts[:, None] + np.arange(head))] if head else None
-        absent = np.flatnonzero(self.table[:, 0] < 0)
-        flat = (zeros if len(absent) else empty)("nvCOMP", len(self.table) * scheme.chunk_bytes, np.uint8)
-        right = np.ones(len(self.table), bool)
-        right[self.present] = nvcomp.decompress(
-            scheme.codec.algorithm, stored, starts + head, sizes, flat, self.present, scheme.chunk_bytes
-        )
-        if heads is not None:
-            right[self.present] &= scheme.codec.fits(heads.get(), sizes, scheme.chunk_bytes)
+        batch, scheme, flat = self._batch, self._batch.scheme, self._flat
+        right = np.ones(len(batch.table), bool)
+        right[batch.present] = self._under_way.right()
+        if self._heads is not None:
+            right[batch.present] &= scheme.codec.fits(self._heads.get(), self._sizes, scheme.chunk_bytes)
         if scheme.unshuffled:
             flat = unshuffle(flat, scheme.unshuffled, scheme.chunk_bytes)
-        if len(absent):
+        if len(self._absent):
             itemsize = scheme.dtype.itemsize
             samples = flat.reshape(-1, scheme.chunk_bytes // itemsize, itemsize)
-            samples[cupy.asarray(absent)] = cupy.asarray(np.frombuffer(scheme.fill, np.uint8))
-        return flat, np.logical_and.reduceat(right, np.cumsum(self.counts) - self.counts)
+            samples[cupy.asarray(self._absent)] = cupy.asarray(np.frombuffer(scheme.fill, np.uint8))
+        return flat, np.logical_and.reduceat(right, np.cumsum(batch.counts) - batch.counts)
 
 
 def batches(
@@ -162,12 +185,12 @@ def batches(
     nbytes
         Bytes of a buffer for blocks, which has to hold the stored chunks of a batch.
     spare
-        Bytes of the device that decompressing it may take besides.
+        Bytes of the device that decompressing `DECODED` of them may take besides.
     """
     if transfer_path() != PINNED or nvcomp.library() is None:
         yield from pieces
         return
-    most = min(spare, int(MEMORY * nbytes))
+    most = min(spare // DECODED, int(MEMORY * nbytes))
     for scheme, some in groupby(_planned(pieces, dtype), lambda one: None if isinstance(one, AnyPiece) else one.scheme):
         if scheme is None:
             yield from (one for one in some if isinstance(one, AnyPiece))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from itertools import chain, groupby, repeat
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from threading import Lock
 from time import perf_counter
@@ -20,7 +20,7 @@ import numpy as np
 from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu import resident
-from pipeline.gpu.loads import Begun, CheckedBeside, is_packed, loads_of, packed_loads, to_native
+from pipeline.gpu.loads import DECODED, Begun, CheckedBeside, Made, is_packed, loads_of, packed_loads, to_native
 from pipeline.gpu.transfer import PINNED, finish, next_order, transfer_path, warm_up
 from pipeline.storage.blocks import decoded_ahead, read_blocks
 from pipeline.storage.chunks import Chunk
@@ -138,27 +138,34 @@ def checks_beside(chunk: Chunk) -> bool:
 
 
 def _ahead(
-    begins: Iterable[Callable[[Any], Begun]], slots: list[Any], events: tuple[Any, Any], timeline: Timeline
+    begins: Iterator[Callable[[Any], Begun]], slots: Sequence[Any], events: tuple[Any, Any], timeline: Timeline
 ) -> Iterator[Any]:
     """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
-    in_flight: deque[Begun] = deque()
+    free, in_flight, made = deque(slots), deque[tuple[Begun, Any]](), deque[tuple[Made, Any]]()
     before = perf_counter()
     try:
-        for number, begin in enumerate(chain(begins, repeat(None, SLOTS - 1))):
-            if begin:
-                in_flight.append(begin(slots[number % SLOTS]))
-            if number < SLOTS - 1:
-                continue
-            arriving, samples = in_flight.popleft()
-            with stage_range("read+copy"):
-                stored = arriving.result()
-            now = perf_counter()
-            timeline.add("read+copy", before, now - before, stored.nbytes)
-            before = now
-            # The slot is refilled next, so wait for the kernels that read it. Two transfers stay in flight.
-            yield from _computed(partial(samples, stored), events, timeline)
-    finally:
-        finish(arriving for arriving, _ in in_flight)  # a buffer must not be released while something writes to it
+        while True:
+            while free and (begin := next(begins, None)) is not None:
+                in_flight.append((begin(slot := free.popleft()), slot))
+            if not in_flight and not made:
+                return
+            while in_flight and (not made or (len(made) < DECODED and made[-1][0].ahead)):
+                (arriving, make), slot = in_flight.popleft()
+                with stage_range("read+copy"):
+                    stored = arriving.result()
+                now = perf_counter()
+                timeline.add("read+copy", before, now - before, stored.nbytes)
+                before = now
+                made.append((make(stored), slot))
+            block, slot = made.popleft()
+            # The slot is refilled next, so wait for the kernels that read it.
+            yield from _computed(block.samples, events, timeline)
+            free.append(slot)
+    finally:  # memory must not be released before
+        for block, _ in made:
+            with suppress(RuntimeError):
+                block.get()
+        finish(arriving for (arriving, _), _ in in_flight)
 
 
 def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,35 @@ from pipeline.gpu.transfer import PINNED, Arriving, Transfer, gather, opened, tr
 from pipeline.storage.packed import PackedFiller
 from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 
-# What is on its way to a buffer, and (bytes that have arrived) -> samples, in native byte order.
-Begun = tuple[Arriving, Callable[[Any], Any]]
+DECODED = 2  # blocks of a chunk at a time that a device decodes: while one is counted, it goes on with the next
+
+
+class Made(Protocol):
+    """A block of samples that is made of bytes that have arrived."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the device is making it already."""
+
+    def get(self) -> None:
+        """Wait until the device has ended what was started."""
+
+    def samples(self) -> Any:
+        """The samples, in native byte order, on the current stream."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A block that is made when its samples are asked for."""
+
+    samples: Callable[[], Any]
+    ahead: ClassVar[bool] = False
+
+    def get(self) -> None:
+        """Nothing was started."""
+
+
+Begun = tuple[Arriving, Callable[[Any], Made]]  # what is on its way to a buffer, and what makes a block of it
 
 
 class CheckedBeside(Protocol):
@@ -129,7 +156,8 @@ def _begin(
 ) -> Begun:  # fmt: skip
     checked = [Checked(beside, part.start, dtype) for part in parts] if beside else []
     arriving = _started(parts, slot[: sum(part.nbytes for part in parts)], order, checked)
-    return arriving, lambda raw: to_native(raw.view(dtype.newbyteorder("=")), dtype)
+    native = dtype.newbyteorder("=")
+    return arriving, lambda raw: Arrived(lambda: to_native(raw.view(native), dtype))
 
 
 def _started(parts: Sequence[_Part], block: Any, order: int, checked: Sequence[Checked] = ()) -> Arriving:
@@ -168,7 +196,7 @@ def packed_loads(piece: FilledPiece, nbytes: int, order: int) -> Iterator[Callab
         before = first // packing.group_bytes * packing.group - skipped  # samples of the piece before the block
         inside = slice(max(-before, 0), samples - before)
         arriving = _started([_Part(stored, first, length, 0)], slot[:length], order)
-        return arriving, lambda raw: unpack(raw, packing.bits, packing.signed, packing.big)[inside]
+        return arriving, lambda raw: Arrived(lambda: unpack(raw, packing.bits, packing.signed, packing.big)[inside])
 
     return (partial(begin, first) for first in range(0, stored.nbytes, step))
 

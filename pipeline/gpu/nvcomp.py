@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from functools import cache, lru_cache
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -64,11 +66,37 @@ def _workspace_bytes(loaded: Any, algorithm: str, chunks: int, chunk_bytes: int,
     return None if refused else nbytes.value
 
 
+class Decompressing:
+    """Chunks that a device decompresses."""
+
+    def __init__(self, ended: Any, results: Any, held: Any, chunk_bytes: int, refused: bool) -> None:
+        self._ended, self._results, self._held = ended, results, held
+        self._chunk_bytes, self._refused = chunk_bytes, refused
+
+    def get(self) -> None:
+        """Wait until the device has ended: before, what it reads and writes must not be released."""
+        # Copies to memory that is not pinned wait within the driver, where threads that read may have to wait for them.
+        self._ended.synchronize()
+        self._held = None
+
+    def right(self) -> NDArray[np.bool_]:
+        """Wait, and say of each chunk whether it was decompressed to exactly as many bytes as expected.
+
+        A damaged chunk never takes more than it may have; of LZ4 it is always noticed, of others nvCOMP does not
+        promise that.
+        """
+        self.get()
+        got: NDArray[np.uint32] = self._results.get()
+        sizes, statuses = np.split(got, [2 * len(got) // 3])
+        right: NDArray[np.bool_] = (statuses == 0) & (sizes.view(np.uint64) == self._chunk_bytes) & (not self._refused)
+        return right
+
+
 def decompress(
     algorithm: str, stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any,
     places: NDArray[np.int64], chunk_bytes: int,
-) -> NDArray[np.bool_]:  # fmt: skip
-    """Decompress chunks of equal size after what is on the current stream, and wait for it.
+) -> Decompressing:  # fmt: skip
+    """Start to decompress chunks of equal size, after what is on the current stream, which does not wait for it.
 
     Parameters
     ----------
@@ -81,12 +109,6 @@ def decompress(
     places
         Which of the n chunks of `out` each of them is.
     chunk_bytes
-
-    Returns
-    -------
-    bool array, shape (chunks,)
-        Whether each was decompressed to exactly so many bytes. A damaged chunk never takes more than it may have; of
-        LZ4 it is always noticed, of others nvCOMP does not promise that.
     """
     import cupy
 
@@ -99,26 +121,21 @@ def decompress(
     results = zeros("nvCOMP", 3 * number, np.uint32)  # sizes of 64 bits, then statuses
     statuses = results[2 * number :].data.ptr
     lane = cupy.cuda.get_current_stream()
-    beside = _stream_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))
+    beside = next(_streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice())))
     beside.wait_event(lane.record())
     function = getattr(loaded, f"nvcompBatched{algorithm}DecompressAsync")
     refused = function(compressed, nbytes, most, results.data.ptr, number, workspace.data.ptr, len(workspace),
                        decompressed, Options(CUDA), statuses, beside.ptr)  # fmt: skip
-    # Copies to memory that is not pinned wait within the driver, where the threads that read may have to wait for them.
-    beside.synchronize()
-    got: NDArray[np.uint32] = results.get()
-    made = got[: 2 * number].view(np.uint64) == chunk_bytes
-    right: NDArray[np.bool_] = (got[2 * number :] == 0) & made & (not refused)
-    return right
+    return Decompressing(beside.record(), results, (stored, out, arguments, workspace), chunk_bytes, bool(refused))
 
 
 @cache
-def _stream_beside(lane: int, device: int) -> Any:
-    """A stream of the default priority for what decompresses in a lane, whose stream has a higher one: thousands of
-    blocks would otherwise keep the device, milliseconds each time, from what another lane counts."""
+def _streams_beside(lane: int, device: int) -> Iterator[Any]:
+    """Two streams, in turn, of the default priority for what decompresses in a lane, whose stream has a higher one:
+    thousands of blocks would otherwise keep the device, milliseconds each time, from what another lane counts."""
     import cupy
 
-    return cupy.cuda.Stream(non_blocking=True)
+    return cycle([cupy.cuda.Stream(non_blocking=True) for _ in range(2)])
 
 
 def _stream() -> int:

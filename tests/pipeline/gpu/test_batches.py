@@ -20,6 +20,7 @@ from pipeline.gpu import batches as of_slabs
 from pipeline.gpu import blocks, nvcomp, slabs, transfer
 from pipeline.gpu.batches import Batch, batches
 from pipeline.gpu.blocks import CHUNKS, SLOTS, device_blocks
+from pipeline.gpu.loads import DECODED
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import BlockPiece, Piece
@@ -85,13 +86,13 @@ def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeyp
         return
     decoded = [plan.decoded for plan in plans if plan]
     for_two = 2 * sum(decoded[:2]) + 2 * decoded[1]  # the workspace is small: what is put in order needs more
-    assert made_of(written.item, spare=for_two)[0] == 2
-    assert made_of(written.item, spare=for_two - 1)[0] == 1
+    assert made_of(written.item, spare=DECODED * for_two)[0] == 2
+    assert made_of(written.item, spare=DECODED * (for_two - 1))[0] == 1
     library.workspace = 10**6
     nvcomp._workspace_bytes.cache_clear()
     for_two = 10**6 + sum(plan.decoded for plan in plans[:2] if plan)
-    assert made_of(written.item, spare=for_two)[0] == 2
-    assert made_of(written.item, spare=for_two - 1)[0] == 1
+    assert made_of(written.item, spare=DECODED * for_two)[0] == 2
+    assert made_of(written.item, spare=DECODED * (for_two - 1))[0] == 1
     monkeypatch.setattr(of_slabs, "MEMORY", for_two / BLOCK)
     assert made_of(written.item)[0] == 2
     monkeypatch.setattr(of_slabs, "MEMORY", (for_two - 1) / BLOCK)
@@ -176,10 +177,12 @@ def test_host_decodes_only_the_slab_of_a_chunk_that_fails(
     decompress, decode_whole, on_host = nvcomp.decompress, slabs.decode_whole, []
 
     def failing(*given: Any) -> Any:
-        right = decompress(*given)
+        under_way = decompress(*given)
+        right = under_way.right()
         right[len(right) // 2] = False
         given[4][given[6] * int(given[5][len(right) // 2]) :][: given[6]] = 7  # what was decompressed is not used
-        return right
+        monkeypatch.setattr(under_way, "right", lambda: right)
+        return under_way
 
     def counted(piece: Any, dtype: Any) -> Any:
         on_host.append(piece)
@@ -225,7 +228,8 @@ def in_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Chunk, NDAr
 def test_error_in_one_of_the_batches_that_are_ahead(
     tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Those before it are right and in order; it says what is wrong; the buffers serve the next run."""
+    """What came before it is right and in order, but for those that the device still decompresses; it says what is
+    wrong; the buffers serve the next run."""
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
     path = tmp_path / "a.zarr" / str(number)
     content, reason = path.read_bytes(), "expected the file that was planned, got 'No such"
@@ -234,11 +238,27 @@ def test_error_in_one_of_the_batches_that_are_ahead(
     with pytest.raises(PipelineError, match=f"{re.escape(str(path))}: {reason}"):
         for block in device_blocks(chunk, Timeline(), nbytes):
             got.append(block.get())
-    np.testing.assert_array_equal(np.concatenate(got), samples[: 100 * number])
+    came = max(number - (DECODED - 1), 0)
+    np.testing.assert_array_equal(np.concatenate(got), samples[: 100 * came])
     path.write_bytes(content)
     (again,) = plan(open_source((str(tmp_path / "a.zarr"),)), 2**30, "off", 0)
     blocks = [block.get() for block in device_blocks(again, Timeline(), nbytes)]
     np.testing.assert_array_equal(np.concatenate(blocks), samples)
+
+
+def test_the_next_batch_is_decompressed_while_one_is_counted(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the caller stops there, nothing is released that the device still reads or writes."""
+    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
+    started, ended, decompress, get = list[Any](), list[Any](), nvcomp.decompress, nvcomp.Decompressing.get
+    monkeypatch.setattr(nvcomp, "decompress", lambda *given: started.append(decompress(*given)) or started[-1])
+    monkeypatch.setattr(nvcomp.Decompressing, "get", lambda one: ended.append(one) or get(one))
+    blocks_ = device_blocks(chunk, Timeline(), nbytes)
+    np.testing.assert_array_equal(next(blocks_).get(), samples[:100])
+    assert len(started) == DECODED and ended == started[:1]
+    blocks_.close()
+    assert ended == started
 
 
 def test_store_that_vanishes_while_batches_are_ahead(
