@@ -11,7 +11,7 @@ import sys
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from pipeline.storage.pieces import AnyPiece, Piece
 # their size. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Chunks so large that
 # memory has no room for 32 are therefore for the host.
 LEAST_CHUNKS = 32
+WINDOW = 256  # slabs that are planned at a time, at least: mostly those of 1 GiB of samples
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
 DECOMPRESSED = "decompressed by nvCOMP"
 
@@ -195,7 +196,7 @@ def batches(
         if scheme is None:
             yield from (one for one in some if isinstance(one, AnyPiece))
         else:
-            yield from _Slabs([one for one in some if isinstance(one, Plan)], nbytes, most).batches()
+            yield from _in_batches((one for one in some if isinstance(one, Plan)), nbytes, most)
 
 
 def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
@@ -205,6 +206,23 @@ def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan 
         planned = plan_of(piece, dtype, plan)
         plan = planned or plan
         yield planned or piece
+
+
+def _in_batches(plans: Iterator[Plan], nbytes: int, most: int) -> Iterator[Batch | AnyPiece]:
+    """Slabs of the same scheme, as `_Slabs` has them: the first batches are read while further ones are planned."""
+    waiting, window = list[Plan](), WINDOW
+    while added := [*islice(plans, window)]:
+        waiting += added
+        planned = 0
+        for part, end in _Slabs(waiting, nbytes, most).batches():
+            if end == len(waiting) and len(added) == window:
+                break  # the next slabs may fit into this batch
+            yield part
+            planned = end
+        window = WINDOW if planned else 2 * window
+        del waiting[:planned]
+    if waiting:
+        yield from (part for part, _ in _Slabs(waiting, nbytes, most).batches())
 
 
 class _Slabs:
@@ -239,17 +257,17 @@ class _Slabs:
             np.concatenate([[0], np.cumsum(sum_)]) for sum_ in (*sums, self._decoded)
         )
 
-    def batches(self) -> Iterator[Batch | AnyPiece]:
-        """All slabs in order; those that no batch has as their pieces."""
+    def batches(self) -> Iterator[tuple[Batch | AnyPiece, int]]:
+        """All slabs in order, those that no batch has as their pieces; and after each, how many these were."""
         end = 0
         while (first := end) < len(self._plans):
             fitting = self._fitting(first)
             end = first + max(fitting, 1)
             if fitting and self._present[end] - self._present[first] >= LEAST_CHUNKS:
                 rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
-                yield Batch(self._plans[first:end], self._files, self._table[rows])
+                yield Batch(self._plans[first:end], self._files, self._table[rows]), end
             else:
-                yield from (plan.piece for plan in self._plans[first:end])
+                yield from ((self._plans[number].piece, number + 1) for number in range(first, end))
 
     def _fitting(self, first: int) -> int:
         """Number of slabs, from one on, that a buffer and memory have room for; 0 if there is none for this one."""

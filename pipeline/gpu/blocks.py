@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby, islice
 from queue import Empty, SimpleQueue
 from threading import Lock
 from time import perf_counter
@@ -77,10 +77,11 @@ def device_blocks(
 
     warm_up()
     expected = min(nbytes, _most)
-    parts = [*_parts(chunk, expected, spare)]  # before anything waits for it
+    parts = _parts(chunk, expected, spare)
+    parts = chain([*islice(parts, SLOTS)], parts)  # what the buffers take is planned before it waits for them
     with _lane(nbytes) as slots:
         if len(slots[0]) != expected:
-            parts = [*_parts(chunk, len(slots[0]), spare)]
+            parts = _parts(chunk, len(slots[0]), spare)
         events = cupy.cuda.Event(), cupy.cuda.Event()
         order = next_order()  # if chunks took turns, they would end together
         for kind, group in groupby(parts, _kind):

@@ -84,6 +84,8 @@ class Scheme:
     dtype
     fill
         The value of missing chunks, as bytes of one sample.
+    runs
+        Whether each chunk is stored as a run of samples in C order.
     """
 
     codec: Codec
@@ -92,44 +94,35 @@ class Scheme:
     chunk_bytes: int
     dtype: np.dtype[Any]
     fill: bytes
+    runs: bool
 
 
 class Plan(NamedTuple):
-    """A slab that a device can decompress."""
+    """A slab that a device can decompress.
+
+    Attributes
+    ----------
+    piece, slab, scheme
+    chunks
+        Number of its chunks, also of missing ones.
+    decoded
+        Bytes of all of them.
+    in_order
+        Whether the decoded chunks begin with the samples of the slab in C order.
+    """
 
     piece: BlockPiece
     slab: Slab
     scheme: Scheme
-
-    @property
-    def chunks(self) -> int:
-        """Number of its chunks, also of missing ones."""
-        return len(self.slab.stored.places) // PLACE_BYTES
-
-    @property
-    def decoded(self) -> int:
-        """Bytes of all of them."""
-        return self.chunks * self.scheme.chunk_bytes
+    chunks: int
+    decoded: int
+    in_order: bool
 
     @property
     def wanted(self) -> slice:
         """Samples of the slab that the piece has."""
         first = self.piece.first // self.scheme.dtype.itemsize
         return slice(first, first + self.piece.nbytes // self.scheme.dtype.itemsize)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the decoded chunks begin with the samples of the slab in C order."""
-        region, grid = self.slab.region, self.slab.grid
-        if not grid.in_order or self._axes != tuple(range(len(region))):
-            return False
-        return self.decoded == self.piece.decoded or (len(region) == 1 and region[0][0] % grid.chunks[0] == 0)
-
-    @property
-    def _axes(self) -> tuple[int, ...]:
-        """Axes of a chunk in the order in which they are stored."""
-        assert isinstance(self.slab.decode, Decoder)
-        return self.slab.decode.order or tuple(range(len(self.slab.region)))
 
     def samples(self, decoded: Any) -> Any:
         """Samples of the piece, in the byte order of the file, of the decoded chunks in device memory."""
@@ -148,7 +141,7 @@ class Plan(NamedTuple):
         import cupy
 
         region, grid = self.slab.region, self.slab.grid
-        rank, order = len(region), self._axes
+        rank, order = len(region), _axes(self.slab)
         begins = [start // chunk * chunk for (start, _), chunk in zip(region, grid.chunks, strict=True)]
         counts = [
             -(-(stop - begin) // chunk) for (_, stop), begin, chunk in zip(region, begins, grid.chunks, strict=True)
@@ -163,16 +156,31 @@ class Plan(NamedTuple):
 def plan_of(piece: AnyPiece, dtype: np.dtype[Any], before: Plan | None = None) -> Plan | None:
     """How a device decompresses a piece, if it has room for its chunks; None if it cannot.
 
-    `before` is another plan for the same dtype: slabs of one array have their scheme in common.
+    `before` is another plan for the same dtype: slabs of one array have their scheme in common. There are hundreds of
+    slabs in a chunk, so what takes a microsecond counts.
     """
     if not isinstance(piece, BlockPiece) or not isinstance(slab := piece.block, Slab):
         return None
-    if any(file.remote for file in slab.stored.files):
+    for file in slab.stored.files:
+        if file.remote:
+            return None
+    grid, region = slab.grid, slab.region
+    if before and grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
+        scheme = before.scheme
+    elif (of_slab := _scheme_of(slab, dtype)) is not None:
+        scheme = of_slab
+    else:
         return None
-    if before and slab.grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
-        return Plan(piece, slab, before.scheme)
-    scheme = _scheme_of(slab, dtype)
-    return None if scheme is None else Plan(piece, slab, scheme)
+    chunks = len(slab.stored.places) // PLACE_BYTES
+    decoded = chunks * scheme.chunk_bytes
+    begins = decoded == piece.decoded or (len(region) == 1 and region[0][0] % grid.chunks[0] == 0)
+    return Plan(piece, slab, scheme, chunks, decoded, scheme.runs and begins)
+
+
+def _axes(slab: Slab) -> tuple[int, ...]:
+    """Axes of a chunk in the order in which they are stored."""
+    assert isinstance(slab.decode, Decoder)
+    return slab.decode.order or tuple(range(len(slab.region)))
 
 
 def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
@@ -187,4 +195,5 @@ def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
         return None
     if unshuffled and (unshuffled not in SHUFFLED or slab.grid.chunk_bytes % unshuffled):
         return None
-    return Scheme(codec, unshuffled, codec.tail + tail, slab.grid.chunk_bytes, dtype, slab.fill)
+    runs = slab.grid.in_order and _axes(slab) == tuple(range(len(slab.region)))
+    return Scheme(codec, unshuffled, codec.tail + tail, slab.grid.chunk_bytes, dtype, slab.fill, runs)
