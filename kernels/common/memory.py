@@ -1,4 +1,4 @@
-"""Memory of the current device: new arrays, and a pool of zeroed result buffers, cleared many at a time."""
+"""Memory of the current device and pinned memory of the host; a pool of zeroed results, cleared many at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 POOL_BYTES = 2**20  # cleared by one launch; a result that is kept keeps them all, and each stream has its own
 ALIGNMENT = 128  # bytes; results of the pool begin where arrays of their own would
@@ -42,6 +43,26 @@ def _allocated(name: str, job: str, shape: int | tuple[int, ...], dtype: Any) ->
         nbytes = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
         free, _ = cupy.cuda.runtime.memGetInfo()
         raise MemoryError(f"{job}: needs {nbytes} bytes of device memory, {free} are free") from error
+
+
+def pinned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """A NumPy array in pinned memory, as from cupyx, whose import takes half a second."""
+    import cupy
+
+    count = int(np.prod(shape, dtype=object))
+    nbytes = count * np.dtype(dtype).itemsize
+    flat = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+    array: NDArray[Any] = flat.view(dtype).reshape(shape)
+    return array
+
+
+def to_pinned(array: Any) -> NDArray[Any]:
+    """Pinned memory that a contiguous CuPy array is being copied to on the current stream, which nothing waits for.
+
+    Other copies wait within the driver, where threads that read may have to wait for them.
+    """
+    host: NDArray[Any] = array.get(out=pinned(array.shape, array.dtype), blocking=False)
+    return host
 
 
 def current_stream() -> tuple[int, int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.memory import pinned
 from kernels.common.once import once_per_process
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
 from pipeline.engine.seats import LANES
@@ -199,23 +199,13 @@ def _through_host(array: ArrayFile, bounds: Bounds, timeline: Timeline) -> Any:
 
     nbytes = nbytes_of(array.spec, bounds)
     with timeline.measure("read", nbytes):
-        block = read_region(array, bounds, _pinned)
+        block = read_region(array, bounds, pinned)
     with timeline.measure("to device", nbytes):
         flat = cupy.empty(nbytes, cupy.uint8)
         flat.set(block.reshape(-1).view(np.uint8))
         # The pinned memory is freed when this returns.
         cupy.cuda.get_current_stream().synchronize()
     return flat
-
-
-def _pinned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array in pinned memory, as from cupyx, whose import takes half a second."""
-    import cupy
-
-    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-    flat = np.frombuffer(cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
-    array: NDArray[Any] = flat.view(dtype).reshape(shape)
-    return array
 
 
 def _to_file(output: OutputFile, region: Bounds, block: Any, timeline: Timeline) -> None:
@@ -271,7 +261,7 @@ def _to_host(elements: Any, spec: Spec) -> NDArray[Any]:
     import cupy
 
     if getattr(_own, "memory", None) is None or len(_own.memory) < elements.nbytes:
-        _own.memory, _own.stream = _pinned((elements.nbytes,), np.uint8), cupy.cuda.Stream(non_blocking=True)
+        _own.memory, _own.stream = pinned((elements.nbytes,), np.uint8), cupy.cuda.Stream(non_blocking=True)
         # Waiting for the stream would spin on a core that other threads need for copying.
         _own.done = cupy.cuda.Event(block=True, disable_timing=True)
     with _own.stream:

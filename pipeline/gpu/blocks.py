@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
@@ -20,15 +19,16 @@ import numpy as np
 from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu import resident
-from pipeline.gpu.loads import DECODED, Begun, CheckedBeside, Made, is_packed, loads_of, packed_loads, to_native
-from pipeline.gpu.transfer import PINNED, finish, next_order, transfer_path, warm_up
+from pipeline.gpu.buffered import buffered_blocks, computed
+from pipeline.gpu.loads import Begun, CheckedBeside, is_packed, loads_of, packed_loads, to_native
+from pipeline.gpu.transfer import PINNED, next_order, transfer_path, warm_up
 from pipeline.storage.blocks import decoded_ahead, read_blocks
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, RemotePiece
 from pipeline.timeline import Timeline, stage_range
 
 if TYPE_CHECKING:
-    from pipeline.gpu.batches import Batch
+    from pipeline.gpu.decoding import Batch
 
 BLOCK_BYTES = 2**27  # one kernel launch, read in many parts; smaller under a memory limit
 LEAST_BLOCK_BYTES = 2**16
@@ -87,7 +87,7 @@ def device_blocks(
         for kind, group in groupby(parts, _kind):
             if kind is Kind.LOADED:
                 loads = _loads(group, chunk.dtype, len(slots[0]), beside, order, timeline)
-                yield from _ahead(loads, slots, events, timeline)
+                yield from buffered_blocks(loads, slots, events, timeline)
                 continue
             pieces = tuple(part for part in group if isinstance(part, AnyPiece))
             # Together, since remote objects are requested ahead, and blocks are decoded ahead.
@@ -130,43 +130,12 @@ def resident_blocks(run: str, chunk: Chunk, timeline: Timeline, nbytes: int) -> 
     with _lane(nbytes):
         events = cupy.cuda.Event(), cupy.cuda.Event()
         for block in blocks:
-            yield from _computed(partial(to_native, block, chunk.dtype.newbyteorder("=")), events, timeline)
+            yield from computed(partial(to_native, block, chunk.dtype.newbyteorder("=")), events, timeline)
 
 
 def checks_beside(chunk: Chunk) -> bool:
     """Whether the samples of a chunk can be checked beside their read: they pass through memory as they are."""
     return chunk.plain and transfer_path() == PINNED
-
-
-def _ahead(
-    begins: Iterator[Callable[[Any], Begun]], slots: Sequence[Any], events: tuple[Any, Any], timeline: Timeline
-) -> Iterator[Any]:
-    """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
-    free, in_flight, made = deque(slots), deque[tuple[Begun, Any]](), deque[tuple[Made, Any]]()
-    before = perf_counter()
-    try:
-        while True:
-            while free and (begin := next(begins, None)) is not None:
-                in_flight.append((begin(slot := free.popleft()), slot))
-            if not in_flight and not made:
-                return
-            while in_flight and (not made or (len(made) < DECODED and made[-1][0].ahead)):
-                (arriving, make), slot = in_flight.popleft()
-                with stage_range("read+copy"):
-                    stored = arriving.result()
-                now = perf_counter()
-                timeline.add("read+copy", before, now - before, stored.nbytes)
-                before = now
-                made.append((make(stored), slot))
-            block, slot = made.popleft()
-            # The slot is refilled next, so wait for the kernels that read it.
-            yield from _computed(block.samples, events, timeline)
-            free.append(slot)
-    finally:  # memory must not be released before
-        for block, _ in made:
-            with suppress(RuntimeError):
-                block.get()
-        finish(arriving for (arriving, _), _ in in_flight)
 
 
 def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
@@ -183,23 +152,8 @@ def _from_host(chunk: Chunk, slots: list[Any], events: tuple[Any, Any], timeline
                 block.set(part.view(np.uint8))
             now = perf_counter()
             timeline.add("read+copy", before, now - before, part.nbytes)
-            yield from _computed(partial(to_native, block.view(native), chunk.dtype), events, timeline)
+            yield from computed(partial(to_native, block.view(native), chunk.dtype), events, timeline)
             before = perf_counter()
-
-
-def _computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
-    """Make a block of samples and yield it, then wait for the kernels that the caller launched on it."""
-    import cupy
-
-    began, ended = events
-    now = perf_counter()
-    began.record()
-    with stage_range("kernel"):
-        block = samples()
-        yield block
-    ended.record()
-    ended.synchronize()
-    timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
 
 
 def _parts(chunk: Chunk, nbytes: int, spare: int) -> Iterator[Batch | AnyPiece]:

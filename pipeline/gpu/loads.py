@@ -27,22 +27,22 @@ class Made(Protocol):
     """A block of samples that is made of bytes that have arrived."""
 
     @property
-    def ahead(self) -> bool:
-        """Whether the device is making it already."""
+    def began(self) -> Any:
+        """The event with which the device began to decode it, into memory of its own; None if it does not."""
 
     def get(self) -> None:
-        """Wait until the device has ended what was started."""
+        """Wait until it is decoded."""
 
     def samples(self) -> Any:
-        """The samples, in native byte order, on the current stream."""
+        """The samples, in native byte order, on the current stream; once."""
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """A block that is made when its samples are asked for."""
+    """A block whose bytes are not decoded ahead."""
 
     samples: Callable[[], Any]
-    ahead: ClassVar[bool] = False
+    began: ClassVar[None] = None
 
     def get(self) -> None:
         """Nothing was started."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.memory import empty, zeros
+from kernels.common.memory import empty, to_pinned, zeros
 
 # CUDA kernels on every device: with the engine that some devices have, damaged chunks count as decompressed.
 CUDA = 2
@@ -67,15 +65,14 @@ def _workspace_bytes(loaded: Any, algorithm: str, chunks: int, chunk_bytes: int,
 
 
 class Decompressing:
-    """Chunks that a device decompresses."""
+    """Chunks that a device decompresses; `held` must not be released before it has ended."""
 
-    def __init__(self, ended: Any, results: Any, held: Any, chunk_bytes: int, refused: bool) -> None:
+    def __init__(self, ended: Any, results: NDArray[np.uint32], chunk_bytes: int, refused: bool, held: Any) -> None:
         self._ended, self._results, self._held = ended, results, held
         self._chunk_bytes, self._refused = chunk_bytes, refused
 
     def get(self) -> None:
-        """Wait until the device has ended: before, what it reads and writes must not be released."""
-        # Copies to memory that is not pinned wait within the driver, where threads that read may have to wait for them.
+        """Wait until the device has ended."""
         self._ended.synchronize()
         self._held = None
 
@@ -86,17 +83,16 @@ class Decompressing:
         promise that.
         """
         self.get()
-        got: NDArray[np.uint32] = self._results.get()
-        sizes, statuses = np.split(got, [2 * len(got) // 3])
-        right: NDArray[np.bool_] = (statuses == 0) & (sizes.view(np.uint64) == self._chunk_bytes) & (not self._refused)
-        return right
+        made, statuses = np.split(self._results, [2 * len(self._results) // 3])
+        whole = made.view(np.uint64) == self._chunk_bytes
+        return np.asarray((statuses == 0) & whole & (not self._refused))
 
 
 def decompress(
     algorithm: str, stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any,
     places: NDArray[np.int64], chunk_bytes: int,
 ) -> Decompressing:  # fmt: skip
-    """Start to decompress chunks of equal size, after what is on the current stream, which does not wait for it.
+    """Start to decompress chunks of equal size, on the current stream.
 
     Parameters
     ----------
@@ -120,22 +116,12 @@ def decompress(
     workspace = empty("nvCOMP", workspace_bytes(algorithm, number, chunk_bytes) or 1, np.uint8)
     results = zeros("nvCOMP", 3 * number, np.uint32)  # sizes of 64 bits, then statuses
     statuses = results[2 * number :].data.ptr
-    lane = cupy.cuda.get_current_stream()
-    beside = next(_streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice())))
-    beside.wait_event(lane.record())
     function = getattr(loaded, f"nvcompBatched{algorithm}DecompressAsync")
     refused = function(compressed, nbytes, most, results.data.ptr, number, workspace.data.ptr, len(workspace),
-                       decompressed, Options(CUDA), statuses, beside.ptr)  # fmt: skip
-    return Decompressing(beside.record(), results, (stored, out, arguments, workspace), chunk_bytes, bool(refused))
-
-
-@cache
-def _streams_beside(lane: int, device: int) -> Iterator[Any]:
-    """Two streams, in turn, of the default priority for what decompresses in a lane, whose stream has a higher one:
-    thousands of blocks would otherwise keep the device, milliseconds each time, from what another lane counts."""
-    import cupy
-
-    return cycle([cupy.cuda.Stream(non_blocking=True) for _ in range(2)])
+                       decompressed, Options(CUDA), statuses, _stream())  # fmt: skip
+    on_host = to_pinned(results)
+    held = stored, out, arguments, workspace, results
+    return Decompressing(cupy.cuda.get_current_stream().record(), on_host, chunk_bytes, bool(refused), held)
 
 
 def _stream() -> int:

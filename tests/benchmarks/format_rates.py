@@ -107,13 +107,14 @@ def breakdown(source: Source) -> dict[str, Any] | None:
     import cupy
 
     from pipeline.gpu import batches as of_batches
+    from pipeline.gpu import decoding
     from pipeline.gpu.blocks import BLOCK_BYTES
 
     chunk = next(iter(plan(source, CHUNK_BYTES, "off", 0)))
     began = perf_counter()
     planned = [*of_batches.batches(chunk.pieces, source.dtype, BLOCK_BYTES)]
     planning = (perf_counter() - began) / len(planned)
-    parts = [part for part in planned[:BATCHES] if isinstance(part, of_batches.Batch)]
+    parts = [part for part in planned[:BATCHES] if isinstance(part, decoding.Batch)]
     if len(parts) < 2:
         return None
     job = Job(WORKFLOWS["histogram"], OPTIONS).prepared(source.dtype)
@@ -121,14 +122,14 @@ def breakdown(source: Source) -> dict[str, Any] | None:
     for part in parts:
         taken: dict[str, float] = {}
         began = perf_counter()
-        arriving, decoding = part.begin(0, slot)
+        arriving, decode = part.begin(0, slot)
         started = perf_counter()
         stored = arriving.result()
         arrived = perf_counter()
-        made = decoding(stored)
+        made = decode(stored)
         made.get()
         decompressed = perf_counter()
-        with timed(taken, "unshuffle", of_batches, "unshuffle"):
+        with timed(taken, "unshuffle", decoding, "unshuffle"):
             block = made.samples()
             cupy.cuda.get_current_stream().synchronize()
         decoded = perf_counter()

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from pipeline.errors import PipelineError
 from pipeline.gpu import batches as of_slabs
 from pipeline.gpu import blocks, nvcomp, slabs, transfer
-from pipeline.gpu.batches import Batch, batches
+from pipeline.gpu.batches import batches
 from pipeline.gpu.blocks import CHUNKS, SLOTS, device_blocks
+from pipeline.gpu.decoding import Batch
 from pipeline.gpu.loads import DECODED
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.formats.slabs import Slab

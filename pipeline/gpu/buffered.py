@@ -1,0 +1,104 @@
+"""Blocks of a chunk from a few buffers on a device: others are filled and decoded while one is computed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from pipeline.gpu.loads import DECODED, Begun, Made
+from pipeline.gpu.transfer import finish
+from pipeline.timeline import Timeline, stage_range
+
+
+def buffered_blocks(
+    begins: Iterator[Callable[[Any], Begun]], slots: Sequence[Any], events: tuple[Any, Any], timeline: Timeline
+) -> Iterator[Any]:
+    """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
+    free, in_flight, made = deque(slots), deque[tuple[Begun, Any]](), deque[tuple[Made, Any]]()
+    kernels = _Kernels(timeline)
+    before = perf_counter()
+    try:
+        while True:
+            while free and (begin := next(begins, None)) is not None:
+                in_flight.append((begin(slot := free.popleft()), slot))
+            if not in_flight and not made:
+                break
+            while in_flight and (not made or (len(made) < DECODED and made[-1][0].began)):
+                (arriving, make), slot = in_flight.popleft()
+                with stage_range("read+copy"):
+                    stored = arriving.result()
+                now = perf_counter()
+                timeline.add("read+copy", before, now - before, stored.nbytes)
+                before = now
+                made.append((make(stored), slot))
+            block, slot = made.popleft()
+            if block.began:
+                yield from kernels.launched(block)
+            else:
+                # The slot is refilled next, so wait for the kernels that read it.
+                yield from computed(block.samples, events, timeline)
+            free.append(slot)
+        kernels.end()
+    finally:  # memory must not be released before
+        for block, _ in made:
+            with suppress(RuntimeError):
+                block.get()
+        finish(arriving for (arriving, _), _ in in_flight)
+
+
+class _Kernels:
+    """The caller's kernels on blocks that were decoded ahead; they are waited for when the next ones can be launched.
+
+    Their span begins with the decoding, or, if that was under way then, where the one before it ended.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._last: tuple[float, Any, Any, int] | None = None
+        self._before: Any = None
+
+    def launched(self, block: Made) -> Iterator[Any]:
+        """Yield the samples of a block."""
+        import cupy
+
+        now = perf_counter()
+        with stage_range("kernel"):
+            samples = block.samples()
+            self.end()
+            nbytes = samples.nbytes
+            yield samples
+        del samples
+        ended = cupy.cuda.Event()
+        ended.record()
+        self._last = now, block.began, ended, nbytes
+
+    def end(self) -> None:
+        """Wait for the last ones."""
+        import cupy
+
+        if self._last is None:
+            return
+        now, began, ended, nbytes = self._last
+        ended.synchronize()
+        begins = [began] if self._before is None else [began, self._before]
+        seconds = min(cupy.cuda.get_elapsed_time(begin, ended) for begin in begins) / 1000
+        self._timeline.add("kernel", now, seconds, nbytes)
+        self._last, self._before = None, ended
+
+
+def computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
+    """Make a block of samples and yield it, then wait for the kernels that the caller launched on it."""
+    import cupy
+
+    began, ended = events
+    now = perf_counter()
+    began.record()
+    with stage_range("kernel"):
+        block = samples()
+        yield block
+    ended.record()
+    ended.synchronize()
+    timeline.add("kernel", now, cupy.cuda.get_elapsed_time(began, ended) / 1000, block.nbytes)
