@@ -65,19 +65,15 @@ def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan 
 
 def _in_batches(plans: Iterator[Plan], nbytes: int, most: int) -> Iterator[Batch | AnyPiece]:
     """Slabs of the same scheme, as `_Slabs` has them: the first batches are read while further ones are planned."""
-    waiting, window = list[Plan](), WINDOW
-    while added := [*islice(plans, window)]:
+    waiting, window, more = list[Plan](), WINDOW, True
+    while more:
+        added = [*islice(plans, window)]
         waiting += added
-        planned = 0
-        for part, end in _Slabs(waiting, nbytes, most).batches():
-            if end == len(waiting) and len(added) == window:
-                break  # the next slabs may fit into this batch
+        more, planned = len(added) == window, 0
+        for part, planned in _Slabs(waiting, nbytes, most).batches(more) if waiting else ():
             yield part
-            planned = end
         window = WINDOW if planned else 2 * window
         del waiting[:planned]
-    if waiting:
-        yield from (part for part, _ in _Slabs(waiting, nbytes, most).batches())
 
 
 class _Slabs:
@@ -112,12 +108,17 @@ class _Slabs:
             np.concatenate([[0], np.cumsum(sum_)]) for sum_ in (*sums, self._decoded)
         )
 
-    def batches(self) -> Iterator[tuple[Batch | AnyPiece, int]]:
-        """All slabs in order, those that no batch has as their pieces; and after each, how many these were."""
+    def batches(self, more: bool) -> Iterator[tuple[Batch | AnyPiece, int]]:
+        """All slabs in order, those that no batch has as their pieces; and after each, how many these were.
+
+        If there are `more` slabs, the last batch, which these may fit into, is left out.
+        """
         end = 0
         while (first := end) < len(self._plans):
             fitting = self._fitting(first)
             end = first + max(fitting, 1)
+            if more and end == len(self._plans):
+                return
             if fitting and self._present[end] - self._present[first] >= LEAST_CHUNKS:
                 rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
                 yield Batch(self._plans[first:end], self._files, self._table[rows]), end

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, repeat
 from queue import Empty, SimpleQueue
 from threading import Lock
 from time import perf_counter
@@ -20,8 +20,8 @@ from kernels.common import memory
 from pipeline.errors import UsageError
 from pipeline.gpu import resident
 from pipeline.gpu.buffered import buffered_blocks, computed
-from pipeline.gpu.loads import Begun, CheckedBeside, is_packed, loads_of, packed_loads, to_native
-from pipeline.gpu.transfer import PINNED, next_order, transfer_path, warm_up
+from pipeline.gpu.loads import DECODED, Begun, CheckedBeside, is_packed, loads_of, packed_loads, to_native
+from pipeline.gpu.transfer import FIRST, PINNED, next_order, transfer_path, warm_up
 from pipeline.storage.blocks import decoded_ahead, read_blocks
 from pipeline.storage.chunks import Chunk
 from pipeline.storage.pieces import AnyPiece, BlockPiece, FilledPiece, Piece, RemotePiece
@@ -114,7 +114,9 @@ def _loads(
             from pipeline.gpu.batches import DECOMPRESSED
 
             timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
-            yield from (partial(part.begin, order) for part in some if not isinstance(part, AnyPiece))
+            # Until its first batches have come, nothing is decoded in this lane: other lanes have some.
+            orders = chain(repeat(FIRST, DECODED), repeat(order))
+            yield from (partial(part.begin, next(orders)) for part in some if not isinstance(part, AnyPiece))
 
 
 def resident_blocks(run: str, chunk: Chunk, timeline: Timeline, nbytes: int) -> Iterator[Any]:

@@ -99,6 +99,7 @@ def _direct() -> bool:
 
 
 _orders = count()
+FIRST = -1  # an order before all others
 
 
 def next_order() -> int:
