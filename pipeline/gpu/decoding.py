@@ -40,15 +40,16 @@ class Batch:
         self.counts = np.array([plan.chunks for plan in plans])
         used = np.flatnonzero(np.bincount(table[:, 0] + 1)[1:])
         self.files = tuple(files[number] for number in used.tolist())
-        there = table[:, 0] >= 0
-        self.table[there, 0] = np.searchsorted(used, table[there, 0])
+        places = np.zeros(len(files) + 1, np.int64)  # the last one is that of missing chunks
+        places[used], places[-1] = np.arange(len(used)), -1
+        self.table[:, 0] = places[table[:, 0]]
         _ = self.runs, self.in_order  # while nothing waits for it
 
     @cached_property
     def present(self) -> NDArray[np.int64]:
         """Numbers of the chunks that are not missing, by file and offset."""
         there = np.flatnonzero(self.table[:, 0] >= 0)
-        files, offsets, _ = self.table[there].T
+        files, offsets, _ = (self.table if len(there) == len(self.table) else self.table[there]).T
         follows = (files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))
         return there if follows.all() else there[np.lexsort((offsets, files))]
 
