@@ -70,8 +70,9 @@ def _in_batches(plans: Iterator[Plan], nbytes: int, most: int) -> Iterator[Batch
         added = [*islice(plans, window)]
         waiting += added
         more, planned = len(added) == window, 0
-        for part, planned in _Slabs(waiting, nbytes, most).batches(more) if waiting else ():
+        for part, end in _Slabs(waiting, nbytes, most).batches(more) if waiting else ():
             yield part
+            planned = end
         window = WINDOW if planned else 2 * window
         del waiting[:planned]
 

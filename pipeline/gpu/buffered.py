@@ -17,7 +17,7 @@ def buffered_blocks(
     begins: Iterator[Callable[[Any], Begun]], slots: Sequence[Any], events: tuple[Any, Any], timeline: Timeline
 ) -> Iterator[Any]:
     """Blocks, each begun with the slot that it is read into; other slots are filled while one is computed."""
-    free, in_flight, made = deque(slots), deque[tuple[Begun, Any]](), deque[tuple[Made, Any]]()
+    free, in_flight, made = deque(slots), deque[tuple[Begun, Any]](), deque[tuple[Made, Any, float]]()
     kernels = _Kernels(timeline)
     before = perf_counter()
     try:
@@ -33,17 +33,17 @@ def buffered_blocks(
                 now = perf_counter()
                 timeline.add("read+copy", before, now - before, stored.nbytes)
                 before = now
-                made.append((make(stored), slot))
-            block, slot = made.popleft()
+                made.append((make(stored), slot, now))
+            block, slot, arrived = made.popleft()
             if block.began:
-                yield from kernels.launched(block)
+                yield from kernels.launched(block, arrived)
             else:
                 # The slot is refilled next, so wait for the kernels that read it.
                 yield from computed(block.samples, events, timeline)
             free.append(slot)
         kernels.end()
     finally:  # memory must not be released before
-        for block, _ in made:
+        for block, *_ in made:
             with suppress(RuntimeError):
                 block.get()
         finish(arriving for (arriving, _), _ in in_flight)
@@ -59,12 +59,12 @@ class _Kernels:
         self._timeline = timeline
         self._last: tuple[float, Any, Any, int] | None = None
         self._before: Any = None
+        self._until = 0.0  # end of the span before
 
-    def launched(self, block: Made) -> Iterator[Any]:
-        """Yield the samples of a block."""
+    def launched(self, block: Made, arrived: float) -> Iterator[Any]:
+        """Yield the samples of a block, whose bytes arrived at a time of `perf_counter`."""
         import cupy
 
-        now = perf_counter()
         with stage_range("kernel"):
             samples = block.samples()
             self.end()
@@ -73,7 +73,7 @@ class _Kernels:
         del samples
         ended = cupy.cuda.Event()
         ended.record()
-        self._last = now, block.began, ended, nbytes
+        self._last = arrived, block.began, ended, nbytes
 
     def end(self) -> None:
         """Wait for the last ones."""
@@ -81,12 +81,13 @@ class _Kernels:
 
         if self._last is None:
             return
-        now, began, ended, nbytes = self._last
+        arrived, began, ended, nbytes = self._last
         ended.synchronize()
         begins = [began] if self._before is None else [began, self._before]
         seconds = min(cupy.cuda.get_elapsed_time(begin, ended) for begin in begins) / 1000
-        self._timeline.add("kernel", now, seconds, nbytes)
-        self._last, self._before = None, ended
+        start = max(arrived, self._until)
+        self._timeline.add("kernel", start, seconds, nbytes)
+        self._last, self._before, self._until = None, ended, start + seconds
 
 
 def computed(samples: Callable[[], Any], events: tuple[Any, Any], timeline: Timeline) -> Iterator[Any]:
