@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from distributed import Client
 from numpy.typing import NDArray
 
 import pipeline
@@ -27,11 +29,18 @@ BINS = 64
 CHUNKS = 8  # of a file, if its pieces can be cut
 
 
-def places() -> dict[str, dict[str, Any]]:
-    """Where it runs here: the CPU, and 1, 2, 4 … GPUs."""
+@contextmanager
+def places() -> Iterator[dict[str, dict[str, Any]]]:
+    """Where it runs here: the CPU, one GPU, and clusters of 2, 4 … GPUs, which are started once."""
     usable = find_devices().usable
-    numbers = [1 << power for power in range(usable.bit_length())]
-    return {"cpu": {"device": "cpu"}} | {f"{number} gpu": {"gpus": number} for number in numbers}
+    made: dict[str, dict[str, Any]] = {"cpu": {"device": "cpu"}} | ({"1 gpu": {"gpus": 1}} if usable else {})
+    with ExitStack() as stack:
+        for number in (1 << power for power in range(1, usable.bit_length())):
+            from dask_cuda import LocalCUDACluster
+
+            cluster = LocalCUDACluster(CUDA_VISIBLE_DEVICES=list(range(number)), dashboard_address=None)
+            made[f"{number} gpu"] = {"client": stack.enter_context(Client(stack.enter_context(cluster)))}
+        yield made
 
 
 def asked(item: str, limits: tuple[float, float], nbytes: int, where: dict[str, Any]) -> dict[str, Any]:
@@ -57,13 +66,13 @@ def digest(found: dict[str, Any]) -> str:
     return hashlib.sha256(found["counts"].tobytes() + f"{words} {found['argmax']}".encode()).hexdigest()[:16]
 
 
-def row(case: Case) -> dict[str, Any]:
+def row(case: Case, where: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Digests of a file in each place, and whether they are the same."""
     with tempfile.TemporaryDirectory() as folder:
         item, array = case.write(Path(folder))
         finite = array[np.isfinite(array)]
         limits = float(finite.min()), float(finite.max()) + 1
-        found = {place: digest(asked(item, limits, array.nbytes, where)) for place, where in places().items()}
+        found = {place: digest(asked(item, limits, array.nbytes, how)) for place, how in where.items()}
         found["library"] = digest(expected(array, limits))
     return {"identical": len(set(found.values())) == 1, "digests": found}
 
@@ -72,12 +81,13 @@ def measure(every: int = 1) -> Iterator[dict[str, Any]]:
     """Digest of each format in each place, and of its library, after every format; `every`: one out of so many."""
     rows: dict[str, Any] = {}
     left_out: dict[str, Any] = {}
-    for name in list(CASES)[::every]:
-        case = CASES[name]
-        if missing := [package for package in case.packages if find_spec(package) is None]:
-            left_out[name] = missing
-            print(f"{name}: left out, {', '.join(missing)} missing", flush=True)
-        else:
-            rows[name] = row(case)
-            print(name, rows[name], flush=True)
-        yield {"formats": rows, "left out": left_out, "identical": all(row["identical"] for row in rows.values())}
+    with places() as where:
+        for name in list(CASES)[::every]:
+            case = CASES[name]
+            if missing := [package for package in case.packages if find_spec(package) is None]:
+                left_out[name] = missing
+                print(f"{name}: left out, {', '.join(missing)} missing", flush=True)
+            else:
+                rows[name] = row(case, where)
+                print(name, rows[name], flush=True)
+            yield {"formats": rows, "left out": left_out, "identical": all(one["identical"] for one in rows.values())}
