@@ -41,17 +41,20 @@ def batches(
     nbytes
         Bytes of a buffer for blocks, which has to hold the stored chunks of a batch.
     spare
-        Bytes of the device that decompressing `DECODED` of them may take besides.
+        Bytes of the device that decompressing may take besides. Only where there are enough for `DECODED` batches as
+        large as they may become, one is decompressed while another one is counted.
     """
     if transfer_path() != PINNED or nvcomp.library() is None:
         yield from pieces
         return
-    most = min(spare // DECODED, int(MEMORY * nbytes))
+    most = int(MEMORY * nbytes)
+    ahead = spare // DECODED >= most  # smaller batches are slower than one after another
+    most = min(spare, most)
     for scheme, some in groupby(_planned(pieces, dtype), lambda one: None if isinstance(one, AnyPiece) else one.scheme):
         if scheme is None:
             yield from (one for one in some if isinstance(one, AnyPiece))
         else:
-            yield from _in_batches((one for one in some if isinstance(one, Plan)), nbytes, most)
+            yield from _in_batches((one for one in some if isinstance(one, Plan)), nbytes, most, ahead)
 
 
 def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
@@ -63,14 +66,14 @@ def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan 
         yield planned or piece
 
 
-def _in_batches(plans: Iterator[Plan], nbytes: int, most: int) -> Iterator[Batch | AnyPiece]:
+def _in_batches(plans: Iterator[Plan], nbytes: int, most: int, ahead: bool) -> Iterator[Batch | AnyPiece]:
     """Slabs of the same scheme, as `_Slabs` has them: the first batches are read while further ones are planned."""
     waiting, window, more = list[Plan](), WINDOW, True
     while more:
         added = [*islice(plans, window)]
         waiting += added
         more, planned = len(added) == window, 0
-        for part, end in _Slabs(waiting, nbytes, most).batches(more) if waiting else ():
+        for part, end in _Slabs(waiting, nbytes, most, ahead).batches(more) if waiting else ():
             yield part
             planned = end
         window = WINDOW if planned else 2 * window
@@ -85,10 +88,12 @@ class _Slabs:
     plans
     nbytes, most
         Of a buffer, and of the device, which decompressing a batch may take.
+    ahead
+        As `Batch` has it.
     """
 
-    def __init__(self, plans: list[Plan], nbytes: int, most: int) -> None:
-        self._plans, self._nbytes, self._most = plans, nbytes, most
+    def __init__(self, plans: list[Plan], nbytes: int, most: int, ahead: bool) -> None:
+        self._plans, self._nbytes, self._most, self._ahead = plans, nbytes, most, ahead
         self._scheme = scheme = plans[0].scheme
         counts = np.array([plan.chunks for plan in plans])
         self._ends = np.cumsum(counts)
@@ -122,7 +127,7 @@ class _Slabs:
                 return
             if fitting and self._present[end] - self._present[first] >= LEAST_CHUNKS:
                 rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
-                yield Batch(self._plans[first:end], self._files, self._table[rows]), end
+                yield Batch(self._plans[first:end], self._files, self._table[rows], self._ahead), end
             else:
                 yield from ((self._plans[number].piece, number + 1) for number in range(first, end))
 

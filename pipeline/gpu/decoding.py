@@ -5,9 +5,9 @@ Where a device cannot decompress a chunk, or reports a failure, the host decodes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from functools import cache, cached_property
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,14 @@ class Batch:
         That their chunks are stored in, and perhaps others.
     table
         Where these are, as `pipeline.storage.formats.slabs.Stored.table` has it.
+    ahead
+        Whether the device may decompress it while it counts the one before.
     """
 
-    def __init__(self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64]) -> None:
-        self.plans, self.scheme, self.table = plans, plans[0].scheme, table.copy()
+    def __init__(
+        self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64], ahead: bool = True
+    ) -> None:
+        self.plans, self.scheme, self.table, self.ahead = plans, plans[0].scheme, table.copy(), ahead
         self.counts = np.array([plan.chunks for plan in plans])
         used = np.flatnonzero(np.bincount(table[:, 0] + 1)[1:])
         self.files = tuple(files[number] for number in used.tolist())
@@ -105,7 +109,7 @@ class Decoding:
     Attributes
     ----------
     began
-        A CUDA event.
+        A CUDA event; None unless it is done ahead.
     """
 
     def __init__(self, batch: Batch, stored: Any) -> None:
@@ -118,9 +122,12 @@ class Decoding:
         allocated = zeros if len(self._absent) else empty
         self._flat: Any = allocated("nvCOMP", len(batch.table) * scheme.chunk_bytes, np.uint8)
         lane = cupy.cuda.get_current_stream()
-        with next(_streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))) as beside:
+        streams = _streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))
+        if batch.ahead:
+            streams.rotate()
+        with streams[0] as beside:
             beside.wait_event(lane.record())  # the memory may be that of samples that are being counted
-            self.began = beside.record()
+            self.began = beside.record() if batch.ahead else None
             self._heads = to_pinned(stored[cupy.asarray(starts[:, None] + np.arange(head))]) if head else None
             self._under_way = nvcomp.decompress(
                 scheme.codec.algorithm, stored, starts + head, sizes, self._flat, batch.present, scheme.chunk_bytes
@@ -172,12 +179,12 @@ class Decoding:
 
 
 @cache
-def _streams_beside(lane: int, device: int) -> Iterator[Any]:
-    """Two streams, in turn, of the default priority for what decompresses in a lane, whose stream has a higher one:
-    thousands of blocks would otherwise keep the device, milliseconds each time, from what is counted."""
+def _streams_beside(lane: int, device: int) -> deque[Any]:
+    """Two streams of the default priority for what decompresses in a lane, whose stream has a higher one: thousands of
+    blocks would otherwise keep the device, milliseconds each time, from what is counted. Each keeps its workspace."""
     import cupy
 
-    return cycle([cupy.cuda.Stream(non_blocking=True) for _ in range(2)])
+    return deque(cupy.cuda.Stream(non_blocking=True) for _ in range(2))
 
 
 def padded(sizes: NDArray[np.int64], scheme: Scheme) -> NDArray[np.int64]:

@@ -87,13 +87,13 @@ def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeyp
         return
     decoded = [plan.decoded for plan in plans if plan]
     for_two = 2 * sum(decoded[:2]) + 2 * decoded[1]  # the workspace is small: what is put in order needs more
-    assert made_of(written.item, spare=DECODED * for_two)[0] == 2
-    assert made_of(written.item, spare=DECODED * (for_two - 1))[0] == 1
+    assert made_of(written.item, spare=for_two)[0] == 2
+    assert made_of(written.item, spare=for_two - 1)[0] == 1
     library.workspace = 10**6
     nvcomp._workspace_bytes.cache_clear()
     for_two = 10**6 + sum(plan.decoded for plan in plans[:2] if plan)
-    assert made_of(written.item, spare=DECODED * for_two)[0] == 2
-    assert made_of(written.item, spare=DECODED * (for_two - 1))[0] == 1
+    assert made_of(written.item, spare=for_two)[0] == 2
+    assert made_of(written.item, spare=for_two - 1)[0] == 1
     monkeypatch.setattr(of_slabs, "MEMORY", for_two / BLOCK)
     assert made_of(written.item)[0] == 2
     monkeypatch.setattr(of_slabs, "MEMORY", (for_two - 1) / BLOCK)
@@ -260,6 +260,23 @@ def test_the_next_batch_is_decompressed_while_one_is_counted(
     assert len(started) == DECODED and ended == started[:1]
     blocks_.close()
     assert ended == started
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
+    started, decompress = list[Any](), nvcomp.decompress
+    monkeypatch.setattr(nvcomp, "decompress", lambda *given: started.append(0) or decompress(*given))
+    spare = DECODED * of_slabs.MEMORY * nbytes - missing
+    numbers, got = [], []
+    for block in device_blocks(chunk, Timeline(), nbytes, spare=spare):
+        numbers.append(len(started))
+        got.append(block.get())
+    np.testing.assert_array_equal(np.concatenate(got), samples)
+    ahead = 0 if missing else DECODED - 1
+    assert numbers == [min(number + ahead, 10) for number in range(1, 11)]
 
 
 def test_store_that_vanishes_while_batches_are_ahead(
