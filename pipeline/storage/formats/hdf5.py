@@ -6,6 +6,7 @@ HDF5 would load any library that its plug-in path names; only filters that h5py 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -226,17 +227,21 @@ def _outer(filters: list[Filter], mask: int) -> Filter | None:
 def _table(file: Piece, data: Any, grid: Grid) -> tuple[Places, NDArray[np.int64]]:
     """Where chunks are stored that are not missing, and their filter masks."""
     places, masks = Places(grid.counts), np.zeros(grid.counts, np.int64)
-    number = places.add(file)
+    number, told = places.add(file), array("Q")
 
-    def add(chunk: Any) -> None:
-        index = tuple(at // length for at, length in zip(chunk.chunk_offset, grid.chunks, strict=True))
-        if chunk.byte_offset + chunk.size > file.nbytes:
-            raise ValueError(f"a chunk beyond its end, at byte {chunk.byte_offset}")
-        places.table[index] = number, chunk.byte_offset, chunk.size
-        masks[index] = chunk.filter_mask
+    def add(chunk: Any) -> None:  # called for each of perhaps millions: what can wait is done for all of them
+        told.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size, chunk.filter_mask))
 
     if data.chunks is not None and 0 not in grid.shape:
         data.id.chunk_iter(add)
+        rank = len(grid.shape)
+        table = np.frombuffer(told, np.uint64).reshape(-1, rank + 3)
+        offsets, nbytes, left_out = table[:, rank:].T
+        if (beyond := (nbytes > file.nbytes) | (offsets > file.nbytes - np.minimum(nbytes, file.nbytes))).any():
+            raise ValueError(f"a chunk beyond its end, at byte {offsets[beyond.argmax()]}")
+        index = tuple((table[:, :rank] // np.array(grid.chunks, np.uint64)).astype(np.int64).T)
+        places.table[index] = np.stack([np.full_like(offsets, number), offsets, nbytes], 1).astype(np.int64)
+        masks[index] = left_out
     return places, masks
 
 

@@ -125,7 +125,7 @@ class Places:
 
     def _stored(self, table: NDArray[Any]) -> Stored:
         rows = table.reshape(math.prod(table.shape[:-1]), 3).copy()
-        there = rows[:, 0] >= 0
-        used = np.unique(rows[there, 0])
-        rows[there, 0] = np.searchsorted(used, rows[there, 0])
-        return Stored(tuple(self.files[number] for number in used.tolist()), rows.tobytes())
+        numbers = rows[:, 0]
+        used = sorted({*numbers.tolist(), -1})  # the first one is that of missing chunks
+        rows[:, 0] = np.searchsorted(used, numbers) - 1
+        return Stored(tuple(self.files[number] for number in used[1:]), rows.tobytes())
