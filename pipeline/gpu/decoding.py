@@ -128,10 +128,14 @@ class Decoding:
         with streams[0] as beside:
             beside.wait_event(lane.record())  # the memory may be that of samples that are being counted
             self.began = beside.record() if batch.ahead else None
-            self._heads = to_pinned(stored[cupy.asarray(starts[:, None] + np.arange(head))]) if head else None
-            self._under_way = nvcomp.decompress(
-                scheme.codec.algorithm, stored, starts + head, sizes, self._flat, batch.present, scheme.chunk_bytes
-            )
+            try:
+                self._heads = to_pinned(stored[cupy.asarray(starts[:, None] + np.arange(head))]) if head else None
+                self._under_way = nvcomp.decompress(
+                    scheme.codec.algorithm, stored, starts + head, sizes, self._flat, batch.present, scheme.chunk_bytes
+                )
+            except BaseException:  # there may be no memory for a workspace
+                beside.synchronize()
+                raise
 
     def get(self) -> None:
         """Wait until the device has ended."""

@@ -262,6 +262,30 @@ def test_the_next_batch_is_decompressed_while_one_is_counted(
     assert ended == started
 
 
+def test_what_was_started_ends_before_its_memory_is_released(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no memory for a workspace, the heads may still be on their way."""
+    import cupy
+
+    if not library:
+        pytest.skip("a stream of CuPy cannot be watched")
+    source = open_source((CASES["zarr 2, lz4"].written(tmp_path).item,))
+    (batch,) = batches(source.pieces(), source.dtype, BLOCK)
+    assert isinstance(batch, Batch)
+    events = list[str]()
+
+    def refused(*given: Any) -> Any:
+        events.append("refused")
+        raise MemoryError("nvCOMP: needs memory")
+
+    monkeypatch.setattr(cupy.cuda.Stream, "synchronize", lambda stream: events.append("waited"))
+    monkeypatch.setattr(nvcomp, "decompress", refused)
+    with pytest.raises(MemoryError):
+        batch.decoding(cupy.zeros(int(batch.starts[-1]), np.uint8))
+    assert events == ["refused", "waited"]
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
     tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, missing: int
