@@ -231,7 +231,7 @@ def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options
         return LibraryProduct(result, whole, out)
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return product_on_cpu((dtypes[0], dtypes[1]), result, whole, out)
+        return product_on_cpu((dtypes[0], dtypes[1]), result, first if whole else None, out)
     from kernels.matmul.gpu import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)
