@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
 from kernels.matmul.cpu import CpuProduct
-from kernels.matmul.formats import FORMATS, INTEGERS, Format, multiplied
+from kernels.matmul.formats import (
+    BITS,
+    FORMATS,
+    HALF_WAY,
+    INTEGERS,
+    LOST,
+    MOST_TOTAL,
+    Format,
+    multiplied,
+)
 from kernels.matmul.memory import matrices_of, numbered
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -23,7 +32,7 @@ TYPES = (*INTEGERS, "float32", "float64")  # as in cpu_direct.cpp
 SIDE = 64  # of its tiles
 WORK, ELEMENT = 2**20, 8  # multiplications of a call, about; those that take as long as an element does besides
 # Products in a sum, and rows or columns, up to which other products of these dtypes take longer.
-SHORT, SHORT_NARROW, SHORT_IN_STACKS = 128, 8, 16
+SHORT, SHORT_NARROW, SHORT_IN_STACKS = 128, 8, 32
 THIN = 16
 COMPILED = 2**16  # numbers, or elements, that make it worth compiling
 
@@ -43,7 +52,8 @@ class FormatOf(ctypes.Structure):
     """A format, the share of sums of some length, and the bits of an infinity and of the sign."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("precision", "least", "kept", "top")), ("share", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in ("precision", "least", "kept", "top", "bits", "lost", "half_way")),
+        *((name, ctypes.c_double) for name in ("share", "most_total")),
         *((name, ctypes.c_uint64) for name in ("infinity", "sign")),
     )  # fmt: skip
 
@@ -158,7 +168,8 @@ def _lines_of(stack: Array) -> Array:
 def _format_of(format: Format, inner: int) -> FormatOf:
     of_bits = f"u{np.dtype(format.dtype).itemsize}"
     bits = (int(np.array(number, format.dtype).view(of_bits)) for number in (np.inf, -0.0))
-    return FormatOf(format.precision, format.least, format.kept, format.top, format.share(inner), *bits)
+    numbers = format.precision, format.least, format.kept, format.top, BITS, LOST, HALF_WAY
+    return FormatOf(*numbers, format.share(inner), MOST_TOTAL, *bits)
 
 
 def _stack(part: Array, of: Array) -> Stack:
