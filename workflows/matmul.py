@@ -256,7 +256,7 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     small = is_small(dtype, factors.rows, factors.inner, factors.columns)
     on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), factors.inner)} numbers"
     narrow = dtype.kind == "f" and dtype.itemsize < 8
-    on_cpu = "in float64 where that is certain, else " * narrow + "in pieces of 19 bits"
+    on_cpu = "in float64 where that is certain, else " * narrow + "in 128 bits or pieces of 19 bits"
     how = f"on a GPU {on_gpu} of 8 bits, on a CPU {on_cpu}"
     if dtype.kind != "f":
         given = " (--arithmetic float is for floats)" if options.arithmetic == "float" else ""
