@@ -48,7 +48,7 @@ struct Line {
     int64_t scale;
     double first, second, last;  // powers of two: two before a number is rounded, as one may overflow, one after it
     double plain;                // that scales a number that is not rounded
-    double half, rest;           // that scale elements of C, in turns by row and by column; NaN of special lines
+    double half, rest;           // that scale elements of C, in turns by row and by column
 
     void begin() { largest = 0, special = false; }
     void measure(double x) {
@@ -62,7 +62,7 @@ struct Line {
         scale = exponent < bounds.least_scale ? bounds.least_scale : exponent;
         const int64_t shift = bounds.kept - exponent;
         first = power(shift / 2), second = power(shift - shift / 2), last = power(-shift - scale), plain = power(-scale);
-        half = special ? NAN : power(-(scale / 2)), rest = power(scale / 2 - scale);
+        half = power(-(scale / 2)), rest = power(scale / 2 - scale);
     }
 };
 
@@ -143,7 +143,8 @@ class Matrices {
         }
         for (size_t i = 0; i < high; ++i) {
             const double size = std::sqrt(squares[i] / static_cast<double>(columns_));
-            if (size > 0 && 2 * most[i] / size > share) share = 2 * most[i] / size;
+            const double own = size > 0 ? 2 * most[i] / size : 0;
+            share = share < own ? own : share;
         }
     }
 

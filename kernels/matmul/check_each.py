@@ -19,7 +19,8 @@ from kernels.matmul.formats import Format
 SOURCE = Path(__file__).with_suffix(".cpp")
 
 SHORT, SHORT_IN_STACKS = 8, 64  # products in a sum up to which this is faster than sums of groups
-ELEMENTS = 2**15  # of a call, about
+ELEMENTS, ROWS = 2**15, 32  # of a call, about; rows of one matrix, at least
+WIDEST = 2**16  # columns: some numbers are kept for each
 FEW = 64  # elements that are recomputed in exact integers, at most
 COMPILED = 2**16  # numbers, or elements, that make it worth compiling
 
@@ -81,8 +82,8 @@ class EachCheck:
                                         ctypes.byref(bounds), ctypes.byref(share), open.ctypes.data, FEW)  # fmt: skip
             return off, share.value, open[:off] + (np.array([part.start, 0, 0]) if batch else [0, part.start, 0])
 
-        number, each = (math.prod(batch), rows * columns) if batch else (rows, columns)
-        off, shares, open = zip(*on_tiles(compare, tiles(number, max(1, ELEMENTS // max(1, each)))), strict=True)
+        number, each, least = (math.prod(batch), rows * columns, 1) if batch else (rows, columns, ROWS)
+        off, shares, open = zip(*on_tiles(compare, tiles(number, max(least, ELEMENTS // each))), strict=True)
         self.undetected = max(shares)
         which, *places = np.concatenate(open)[:FEW].T
         of_batch = np.unravel_index(which, batch) if batch else ()
@@ -107,8 +108,8 @@ def float_check(
 ) -> FloatCheck | EachCheck:
     """The fastest check of these products; parameters as of `FloatCheck`."""
     short = SHORT_IN_STACKS if len(shape) > 2 else SHORT
-    suits = math.prod(shape) >= COMPILED and factors.inner <= short and len(factors.slices) == 1
-    if suits and (library := functions()):
+    suits = factors.inner <= short and factors.columns <= WIDEST and len(factors.slices) == 1
+    if suits and math.prod(shape) >= COMPILED and (library := functions()):
         return EachCheck(library, factors, shape, format, random)
     return FloatCheck(factors, shape, format, random, side)
 

@@ -32,7 +32,7 @@ struct Stack {
 };
 
 struct Format {
-    int64_t precision, least, kept, top, bits, lost, half_way;  // as in formats.py
+    int64_t precision, least, kept, bits, lost, half_way;  // as in formats.py
     double share, most_total;                                   // likewise
     uint64_t infinity, sign;                                    // bits
 };
@@ -95,7 +95,7 @@ inline uint64_t rounded(Wide sum, int64_t exponent, const Format& format) {
     uint64_t kept = 0;
     if (dropped < 64) kept = (head + (uint64_t(1) << (dropped - 1)) - 1 + (head >> dropped & 1)) >> dropped;
     uint64_t bits = (static_cast<uint64_t>(quantum - format.least) << (format.precision - 1)) + kept;
-    if (last + 63 > format.top || bits > format.infinity) bits = format.infinity;
+    if (bits > format.infinity) bits = format.infinity;
     return bits | (static_cast<uint64_t>(sign) & format.sign);
 }
 

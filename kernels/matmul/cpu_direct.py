@@ -34,6 +34,7 @@ WORK, ELEMENT = 2**20, 8  # multiplications of a call, about; those that take as
 # Products in a sum, and rows or columns, up to which other products of these dtypes take longer.
 SHORT, SHORT_NARROW, SHORT_IN_STACKS = 128, 8, 32
 THIN = 16
+LONGEST = 2**16  # such sums of products of floats fit into 128 bits
 COMPILED = 2**16  # numbers, or elements, that make it worth compiling
 
 Array = NDArray[Any]
@@ -52,7 +53,7 @@ class FormatOf(ctypes.Structure):
     """A format, the share of sums of some length, and the bits of an infinity and of the sign."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("precision", "least", "kept", "top", "bits", "lost", "half_way")),
+        *((name, ctypes.c_int64) for name in ("precision", "least", "kept", "bits", "lost", "half_way")),
         *((name, ctypes.c_double) for name in ("share", "most_total")),
         *((name, ctypes.c_uint64) for name in ("infinity", "sign")),
     )  # fmt: skip
@@ -142,7 +143,7 @@ def suits(result: np.dtype[Any], a: Array, b: Array) -> bool:
     """Whether two whole stacks are multiplied faster this way than by the other products on the CPU."""
     rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     elements = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) * rows * columns
-    if max(elements, a.size, b.size) < COMPILED:
+    if max(elements, a.size, b.size) < COMPILED or (result.kind == "f" and inner > LONGEST):
         return False
     short, stacks = SHORT, max(a.ndim, b.ndim) > 2
     if result.kind == "f" and result.itemsize < 8:
@@ -168,7 +169,7 @@ def _lines_of(stack: Array) -> Array:
 def _format_of(format: Format, inner: int) -> FormatOf:
     of_bits = f"u{np.dtype(format.dtype).itemsize}"
     bits = (int(np.array(number, format.dtype).view(of_bits)) for number in (np.inf, -0.0))
-    numbers = format.precision, format.least, format.kept, format.top, BITS, LOST, HALF_WAY
+    numbers = format.precision, format.least, format.kept, BITS, LOST, HALF_WAY
     return FormatOf(*numbers, format.share(inner), MOST_TOTAL, *bits)
 
 

@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[FloatCheck]:
         return made[-1]
 
     monkeypatch.setattr(check_each, "FloatCheck", make)
-    monkeypatch.setattr(check_each, "COMPILED", 0)
+    monkeypatch.setattr(check_each, "COMPILED", 1)
     return made
 
 
@@ -117,11 +117,29 @@ def test_errors_above_what_is_admitted_are_found(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_what_is_admitted(dtype: str) -> None:
+    """Twice the bound of the largest element; of one that is uncertain, that of a conventional dot product."""
+    random, half = generator("bound", dtype), 2.0 ** -FORMATS[dtype].precision
+    a, b = np.ones((1, 1), dtype), random.uniform(0.6, 0.9, (1, 20)).astype(dtype)
+    lines, admitted = checked(a, b, on_cpu(a, b))
+    numbers = b.astype(np.float64)
+    expected = 2 * (half + 2 * 2.0**-53) * numbers.max() / np.sqrt(np.square(numbers).mean())
+    assert lines == [] and admitted == pytest.approx(expected, rel=1e-3)
+    tiny = 2.0**-60 if dtype == "float64" else 2.0**-14 if dtype == "float16" else 2.0**-40
+    a, b = np.array([[1, tiny]], dtype), np.array([[tiny], [1]], dtype)
+    lines, admitted = checked(a, b, on_cpu(a, b))
+    if dtype != "float16":  # which keeps all of these bits
+        gamma = 2 * half / (1 - 2 * half)
+        assert lines == [] and admitted == pytest.approx(2 * (half + gamma + 3 * 2.0**-53), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_stacks_parts_and_gaps(monkeypatch: pytest.MonkeyPatch, asked: list[FloatCheck], dtype: str) -> None:
     a, b = factors("special", dtype, 70, 3, 140)
     left, right = np.stack([a, a[::-1], a + a[0, 0]]), np.stack([b, b[:, ::-1]])
-    for elements in (check_each.ELEMENTS, 1):
+    for elements, rows in ((check_each.ELEMENTS, check_each.ROWS), (1, 3)):
         monkeypatch.setattr(check_each, "ELEMENTS", elements)
+        monkeypatch.setattr(check_each, "ROWS", rows)
         for x, y in ((left[:, None], right), (a, right), (left, b), (a, b), (a, b[:, ::2]), (left[:, :1], right[:1])):
             product = on_cpu(x, y)
             assert checked(x, y, product)[0] == [] and not asked
@@ -144,6 +162,7 @@ def test_what_it_is_chosen_for() -> None:
         return isinstance(made, EachCheck)
 
     assert chosen((3, 8), (8, 4)) and not chosen((3, 9), (9, 4))
+    assert not chosen((1, 1), (1, 2**16 + 1))
     assert chosen((5, 3, 64), (5, 64, 4)) and not chosen((5, 3, 65), (5, 65, 4))
     parts = Factors(lambda *_: np.zeros((3, 3)), 3, 8, 3, most=6)
     assert len(parts.slices) > 1

@@ -124,6 +124,11 @@ def test_integers_that_do_not_fit() -> None:
     a, b = np.array([[2**64 - 1, 2**63]], np.uint64), np.array([[1], [-2]], np.int8)
     assert direct(a, b).finish().tolist() == [[-1]]
     assert direct(b.T, a.T).finish().tolist() == [[-1]]
+    for large in (2**63, 2**64 - 1):
+        factor, one = np.array([[large]], np.uint64), np.array([[1]])
+        for pair in ((factor, one), (one, factor)):
+            with pytest.raises(OverflowError, match=f"got the sum {large},"):
+                direct(*pair)
     for value in (2**31, -(2**31) - 1):
         with pytest.raises(OverflowError, match=f"from {-(2**31)} to {2**31 - 1}, got the sum {value}"):
             direct(np.array([[value]]), np.array([[1]]), np.dtype(np.int32))
@@ -146,6 +151,15 @@ def test_stacks_and_places_for_the_result(monkeypatch: pytest.MonkeyPatch, dtype
         assert not whole[:5].any() and not whole[71:].any() and not whole[:, :7].any() and not whole[:, 77:].any()
 
 
+def test_longest_sums() -> None:
+    """As large as they can be, of numbers that use all bits."""
+    for dtype in FLOATS:
+        most = np.full((1, cpu_direct.LONGEST), np.nextafter(np.array(1, dtype), np.array(0, dtype)))
+        sign = np.where(np.arange(cpu_direct.LONGEST) < 5, 1, -1)[:, None].astype(dtype)
+        for a, b in ((most, most.T), (most, -most.T), (most, most.T * sign)):
+            both(a, b)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_nothing_to_multiply(dtype: str) -> None:
     for shapes in (((2, 0), (0, 3)), ((0, 2), (2, 3)), ((2, 2), (2, 0)), ((0, 2, 2), (2, 2))):
@@ -162,7 +176,8 @@ def test_what_it_is_chosen_for() -> None:
     assert chosen("float64", (600, 1), (1, 600)) and chosen("float32", (600, 1), (1, 600))
     assert chosen("float64", (1, 600), (600, 600)) and not chosen("float32", (1, 600), (600, 600))
     assert chosen("float32", (4096, 8, 8), (4096, 8, 8)) and not chosen("float64", (3, 1), (1, 3))
-    assert not chosen("float64", (600, 600), (600, 600))
+    assert not chosen("float64", (600, 600), (600, 600)) and not chosen("float64", (1, 2**16 + 1), (2**16 + 1, 1))
+    assert chosen("int64", (1, 2**16 + 1), (2**16 + 1, 1))
     a, b = np.empty((600, 1)), np.empty((1, 600))
     assert isinstance(product_on_cpu((a.dtype, b.dtype), a.dtype, (a, b)), DirectProduct)
     assert isinstance(product_on_cpu((a.dtype, b.dtype), a.dtype), CpuProduct)
