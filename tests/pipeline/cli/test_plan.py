@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +129,36 @@ def test_jobs_that_write_arrays(
     assert status == 0 and plan["chunks"] == document["verification"]["chunks"]
     assert plan["time"]["run"] > 0
     (memory, disk) = plan["needs"]
-    assert disk["least"] == document["result"]["bytes"] and memory["least"] > 0
+    assert disk["least"] == os.path.getsize("out.npy") and memory["least"] > 0
+
+
+@pytest.mark.parametrize(
+    "words", [["o.bin"], ["o.h5"], ["o.zarr"], ["o.zarr", "--chunks", "1,1"], ["o.zarr", "--chunks", "160,31"]]
+)
+def test_disk_of_each_format(
+    words: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+) -> None:  # fmt: skip
+    """As many bytes as the file has, with the index of chunks and what fills up those at the edges."""
+    monkeypatch.chdir(tmp_path)
+    np.save("m.npy", np.ones((30, 200)))
+    (_, disk) = planned(run, "transpose", "m.npy", "-o", *words)["needs"]
+    assert run("transpose", "m.npy", "-o", *words)[0] == 0
+    assert disk["most"] == os.path.getsize("o.zarr/c/0/0" if words[0] == "o.zarr" else words[0])
+    out = run("plan", "transpose", "m.npy", "-o", "t.bin")[1]
+    assert re.search(r"^input, output +96,000 bytes in 1 chunk of at most 93.75 kiB$", out, re.M)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["t.npz"], "got another name"), (["t.npy", "--chunks", "1,1"], "an output that is a Zarr store"),
+     (["t.zarr", "--chunks", "1"], "expected 2 lengths")],
+)  # fmt: skip
+def test_outputs_that_a_run_refuses(words: list[str], message: str, run: Run, tmp_path: Path) -> None:  # noqa: F811
+    np.save(tmp_path / "m.npy", np.ones((30, 200)))
+    output, *more = words
+    for before in ([], ["plan"]):
+        status, _, err = run(*before, "transpose", tmp_path / "m.npy", "-o", tmp_path / output, *more)
+        assert status == 2 and message in err
 
 
 @pytest.mark.parametrize(
@@ -174,7 +205,7 @@ def test_a_disk_that_is_full(
     np.save(tmp_path / "m.npy", np.ones((300, 200)))
     monkeypatch.setattr(array, "free_disk", lambda path: 1000)
     status, _, err = run("plan", "transpose", tmp_path / "m.npy", "-o", tmp_path / "t.npy")
-    assert status == 2 and "of disk that are free, got one of 468.75 kiB: float64 200×300" in err
+    assert status == 2 and "of disk that are free, got one of 468.88 kiB: float64 200×300" in err
 
 
 def test_a_machine_with_gpus(
