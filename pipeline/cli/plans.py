@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]
 
 
-def plan_samples(made: Made, source: Source, settings: Settings, multiple: int, values: dict[str, Any]) -> None:
+def plan_samples(made: Made, source: Source, settings: Settings, values: dict[str, Any]) -> None:
     """Print what aggregations would need; UsageError if that does not fit."""
     from pipeline.estimate.aggregate import plan_aggregations
 
-    _show("plan", plan_aggregations(made, source, settings, multiple), values)
+    _show("plan", plan_aggregations(made, source, settings), values)
 
 
 def plan_arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,21 +26,24 @@ from pipeline.estimate.machine import Planned, free_memory, planned
 from pipeline.estimate.storage import rate, uncached
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within
 from pipeline.process.scratch_folder import scratch_folder
+from pipeline.rows import COPIES
 from pipeline.settings import Settings
 from pipeline.storage.blocks import BLOCK_BYTES as READ_BYTES
 from pipeline.storage.generate import generate
 from pipeline.storage.scratch import KEPT_BYTES
 from pipeline.storage.sources import DTYPES, Source, open_source
+from workflows.rows import Rows, RowsOptions
 
 Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]  # jobs for a source, and what they read besides
 
 SIZES = {"cpu": (2**23, 2**27), "gpu": (2**26, 2**30)}  # bytes of the runs that are measured
+MOST_ROWS = 2**12  # of a run that is measured, where rows become more with the samples: they take time, too
 SEED = 0  # a run draws its own; chunks do not depend on it
 BLOCK = 2**20  # generated samples, which repeat
 
 
-def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: int) -> Estimate:
-    """What a run over a source will need; `multiple`: of how many samples a source has to be.
+def plan_aggregations(made: Made, source: Source, settings: Settings) -> Estimate:
+    """What a run over a source will need.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: 
     try:
         if any("://" in name for name in (*source.paths, *source.names)):
             raise PipelineError("how fast remote storage answers is not known")
-        model = _model(made, jobs, source, settings, machine, multiple)
+        model = _model(made, jobs, source, settings, machine)
         passes = max(passes, model.passes)
         time = _time(model, source, passes, settings, machine, [*beside], all(chunk.plain for chunk in chunks))
     except UsageError as error:  # the job does not take generated samples, as with a mask
@@ -89,11 +93,16 @@ def _needs(pass_: Pass, source: Source, settings: Settings, machine: Planned, pa
     workers, partial = machine.workers, partial_bytes(pass_, source)
     waiting = WAITING_BYTES if settings.verify == "auto" else 0
     kept = 2 * workers.computing * parts + 2
+    rows, of_rows, in_words = _rows(pass_.jobs), 0, ""
+    if rows is not None and rows.number is not None and rows.number > rows.inner:  # more than a partial's
+        of_row = partial / rows.inner
+        of_rows = int(COPIES * rows.number * of_row)
+        in_words = f" + {rows.number:,} rows of {size(of_row)}, held {COPIES} times"
     each, fewer = READ_BYTES + KEPT_BYTES, "make fewer bins or rows, or free some memory"
     needs = [Need(
         "host memory", free_memory(),
-        workers.threads * each + kept * partial + waiting,
-        f"{workers.threads} threads with {size(each)} each + {kept:,} partials of {size(partial)}"
+        workers.threads * each + kept * partial + of_rows + waiting,
+        f"{workers.threads} threads with {size(each)} each + {kept:,} partials of {size(partial)}{in_words}"
         f"{f' + {size(waiting)} that wait for checks' if waiting else ''}",
         workers.threads * READ_BYTES + (workers.computing + 1) * partial,
         f"{workers.threads} threads with {size(READ_BYTES)} each + {workers.computing + 1:,} partials of "
@@ -113,9 +122,7 @@ def _needs(pass_: Pass, source: Source, settings: Settings, machine: Planned, pa
     return needs
 
 
-def _model(
-    made: Made, jobs: Sequence[Job], source: Source, settings: Settings, machine: Planned, multiple: int
-) -> Model:
+def _model(made: Made, jobs: Sequence[Job], source: Source, settings: Settings, machine: Planned) -> Model:
     """The model of these jobs on one worker; UsageError if they cannot have generated samples."""
     where = replace(settings.placement, device=machine.workers.device, dashboard_address=None)
     if machine.chosen.gpus:
@@ -124,8 +131,8 @@ def _model(
     dtype, sizes = source.dtype, SIZES[machine.workers.device]
 
     def runs(folder: Path) -> list[Run]:
-        return [_run(made, _generated(folder, dtype, max(nbytes // dtype.itemsize // multiple, 1) * multiple))
-                for nbytes in sizes]  # fmt: skip
+        shapes = dict.fromkeys(_shape(jobs, source, nbytes // dtype.itemsize) for nbytes in sizes)
+        return [_run(made, _generated(folder, dtype, shape)) for shape in shapes]
 
     try:
         asked = [(job.workflow.name, job.workflow.kernel, dict(job.workflow.asked), pickle.dumps(job.options))
@@ -145,12 +152,33 @@ def _run(made: Made, path: str) -> Run:
     return Run(lambda how: run_all(jobs, source, how, beside=beside)[0], nbytes, 0.0, what)
 
 
-def _generated(folder: Path, dtype: np.dtype[Any], samples: int) -> str:
-    """A `.npy` file of so many samples."""
+def _rows(jobs: Sequence[Job]) -> Rows | None:
+    return next((job.options.rows for job in jobs if isinstance(job.options, RowsOptions)), None)
+
+
+def _shape(jobs: Sequence[Job], source: Source, samples: int) -> tuple[int, ...]:
+    """Of about so many samples with rows as long, or as many, as those of the source."""
+    rows = _rows(jobs)
+    if rows is None or rows.number is None or rows.by == "file" or source.shape is None:
+        return (samples,)
+    if rows.by == "channel":
+        return max(samples // rows.number, 1), rows.number
+    number = math.prod(source.shape)
+    left, shape = min(samples, max(1, MOST_ROWS * number // rows.number)), list[int]()
+    whole = source.shape if rows.by == "row" else (number,)
+    for axis, length in enumerate(whole):  # the first axis alone may be longer than the source's
+        most = max(1, left // math.prod(whole[axis + 1 :]))
+        shape.append(min(length, most) if axis else most)
+        left = max(1, left // shape[-1])
+    return tuple(shape)
+
+
+def _generated(folder: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """A `.npy` file of such a shape."""
     native = dtype.name if dtype.name in DTYPES else "float64"
-    block, path = folder / "block.npy", folder / f"{samples}.npy"
-    generate(block, min(BLOCK, samples), native, "gaussian")
-    np.save(path, np.resize(np.load(block).astype(dtype), samples))
+    block, path = folder / "block.npy", folder / f"{'x'.join(map(str, shape))}.npy"
+    generate(block, min(BLOCK, math.prod(shape)), native, "gaussian")
+    np.save(path, np.resize(np.load(block).astype(dtype), shape))
     return str(path)
 
 

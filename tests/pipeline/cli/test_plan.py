@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import workflows.matmul
 from pipeline.cluster import choice
 from pipeline.cluster.choice import SPEEDS, Chosen, Load
-from pipeline.estimate import aggregate, array, machine
+from pipeline.estimate import aggregate, array, calibration, machine
 from pipeline.gpu.devices import Devices, Gpu
 from tests.cases.web_server import web_server
 from tests.pipeline.cli.test_main import (
@@ -146,6 +147,47 @@ def test_disk_of_each_format(
     assert disk["most"] == os.path.getsize("o.zarr/c/0/0" if words[0] == "o.zarr" else words[0])
     out = run("plan", "transpose", "m.npy", "-o", "t.bin")[1]
     assert re.search(r"^input, output +96,000 bytes in 1 chunk of at most 93.75 kiB$", out, re.M)
+
+
+@pytest.mark.parametrize(
+    ("words", "row", "grow"),
+    [(["--axis", "1"], 8, True), (["--axis", "0"], 8, False), (["--segment", "10"], 10, True),
+     (["--channels", "20"], 20, False), (["--channels", "400", "--layout", "planar"], 400, False)],
+)  # fmt: skip
+def test_rows_are_measured_as_they_are(
+    words: list[str], row: int, grow: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+) -> None:  # fmt: skip
+    """As long, or as many, as those of the source, and not more than take some seconds."""
+    monkeypatch.setattr(aggregate, "MOST_ROWS", 64)
+    monkeypatch.setattr(calibration, "read_cached", lambda *_: None)
+    shapes: list[tuple[int, ...]] = []
+    generated = aggregate._generated
+    monkeypatch.setattr(aggregate, "_generated", lambda *asked: (shapes.append(asked[2]), generated(*asked))[1])
+    np.save(tmp_path / "m.npy", np.ones((5000, 8), "<i4"))
+    assert planned(run, "reduce", tmp_path / "m.npy", "--op", "sum", *words)["time"]["run"] > 0
+    sizes, most = [math.prod(shape) for shape in shapes], 64 * row if grow else 2**14
+    assert sizes and all(size % row == 0 and size <= most for size in sizes) and max(sizes) > most // 2
+
+
+def test_rows_take_memory(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    """All of them, as often as the run itself says."""
+    np.save(tmp_path / "m.npy", np.ones(40_000, "<i4"))
+    one, many = (planned(run, "histogram", tmp_path / "m.npy", "--bins", 100, "--segment", length)["needs"][0]["most"]
+                 for length in (40_000, 10))  # fmt: skip
+    assert many - one >= 4 * 3999 * 8 * 100
+
+
+def test_runs_that_take_long_are_not_repeated(
+    run: Run, samples: Path, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+) -> None:  # fmt: skip
+    checks: list[str] = []
+    real = aggregate.run_all
+    monkeypatch.setattr(aggregate, "run_all", lambda jobs, source, how, **more: (
+        checks.append(how.verify), real(jobs, source, how, **more))[1])  # fmt: skip
+    monkeypatch.setattr(calibration, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(calibration, "read_cached", lambda *_: None)
+    planned(run, "histogram", samples, "--bins", 77)
+    assert checks == ["full", "off", "full"]
 
 
 @pytest.mark.parametrize(
