@@ -64,7 +64,7 @@ SAME = [
     ("histogram data.bin --edges e.csv -o e.csv", "--edges e.csv and -o e.csv"),
     ("histogram data.bin --edges e.csv -o ./e.csv", "--edges e.csv and -o ./e.csv"),
     ("histogram data.bin --edges e.csv -o hard.csv", "--edges e.csv and -o hard.csv"),
-    ("histogram data.bin --edges e.csv --trace e.csv", "--edges e.csv and --trace e.csv"),
+    ("histogram data.bin --edges e.csv --trace hard.json", "--edges e.csv and --trace hard.json"),
     ("histogram data.bin -o a.json --also 'reduce -o ./a.json'", "-o a.json and --also reduce: -o ./a.json"),
     (
         "histogram data.bin -o a.json --also 'reduce -o ../here/a.json'",
@@ -74,10 +74,10 @@ SAME = [
     ("histogram data.bin -o e.csv --also 'reduce -o hard.csv'", "-o e.csv and --also reduce: -o hard.csv"),
     ("histogram data.bin --also 'histogram --edges e.csv' -o e.csv", "--also histogram: --edges e.csv and -o e.csv"),
     ("histogram data.bin -o a.json --trace a.json", "-o a.json and --trace a.json"),
-    ("histogram data.bin --trace data.bin", "data.bin and --trace data.bin"),
+    ("histogram data.bin --trace data.json", "data.bin and --trace data.json"),
     ("histogram data.bin data.json -o data.json", "the output is one of the inputs"),
-    ("transpose a.npy -o b.npy --trace b.npy", "-o b.npy and --trace b.npy"),
-    ("transpose a.npy -o b.npy --trace a.npy", "a.npy and --trace a.npy"),
+    ("transpose a.npy -o b.png --trace b.png", "-o b.png and --trace b.png"),
+    ("transpose a.npy -o b.npy --trace a.json", "a.npy and --trace a.json"),
     ("transpose a.npy -o a.npy", "a.npy and -o a.npy"),
     ("stencil a.npy --weights w.npy -o w.npy", "--weights w.npy and -o w.npy"),
 ]
@@ -87,15 +87,31 @@ SAME = [
 def test_no_two_files_are_one(call: Call, unstarted: None, words: str, named: str) -> None:
     Path("e.csv").write_text("0\n10\n1000\n")
     os.link("e.csv", "hard.csv")
+    os.link("e.csv", "hard.json")
     os.link("data.bin", "data.json")
     Path("folder").symlink_to(".")
     np.save("a.npy", np.ones((5, 7)))
+    if "a.json" in words and "a.npy" in words:
+        os.link("a.npy", "a.json")
     np.save("w.npy", np.ones(7))
     before = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
     status, out, err = call(*shlex.split(words))
     assert (status, out) == (2, "") and err.count("\n") == 1
     assert named in err and ("expected different files, got one and the same" in err or "one of the inputs" in err)
     assert {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "suffixes"), [("--trace", ".json, .png, .svg, .pdf"), ("--performance-report", ".html")]
+)
+def test_a_recording_is_not_replaced_by_what_tells_about_the_run(
+    call: Call, unstarted: None, flag: str, suffixes: str
+) -> None:
+    """As if the flag took no file: the word behind it was meant as another input."""
+    SAMPLES.tofile("other.bin")
+    status, out, err = call("histogram", flag, "other.bin", "data.bin")
+    assert (status, out) == (2, "") and f"{flag}: expected a file to write that ends in {suffixes}, got 'other" in err
+    np.testing.assert_array_equal(np.fromfile("other.bin", SAMPLES.dtype), SAMPLES)
 
 
 def test_reading_one_file_twice_is_no_mistake(call: Call) -> None:
