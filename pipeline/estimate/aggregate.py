@@ -29,7 +29,9 @@ from pipeline.process.scratch_folder import scratch_folder
 from pipeline.rows import COPIES
 from pipeline.settings import Settings
 from pipeline.storage.blocks import BLOCK_BYTES as READ_BYTES
+from pipeline.storage.chunks import Chunk
 from pipeline.storage.generate import generate
+from pipeline.storage.pieces import WholePiece
 from pipeline.storage.scratch import KEPT_BYTES
 from pipeline.storage.sources import DTYPES, Source, open_source
 from workflows.rows import Rows, RowsOptions
@@ -38,6 +40,7 @@ Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]  # jobs for a 
 
 SIZES = {"cpu": (2**23, 2**27), "gpu": (2**26, 2**30)}  # bytes of the runs that are measured
 MOST_ROWS = 2**12  # of a run that is measured, where rows become more with the samples: they take time, too
+OF_A_BLOCK = 3  # copies of a block that is decoded whole: as stored, decoded, and put together
 SEED = 0  # a run draws its own; chunks do not depend on it
 BLOCK = 2**20  # generated samples, which repeat
 
@@ -84,28 +87,35 @@ def plan_aggregations(made: Made, source: Source, settings: Settings) -> Estimat
         f"{name} of {', '.join(source.names[:3])}{' …' if len(source.names) > 3 else ''} ({source.dtype.name})",
         machine.workers.description, source.nbytes, passes, surveyed, len(chunks),
         max((chunk.nbytes for chunk in chunks), default=0),
-        _needs(pass_, source, settings, machine, max((len(chunk.parts) for chunk in chunks), default=1)),
+        _needs(pass_, source, settings, machine, chunks),
         time, unknown,
     )  # fmt: skip
 
 
-def _needs(pass_: Pass, source: Source, settings: Settings, machine: Planned, parts: int) -> list[Need]:
+def _needs(
+    pass_: Pass, source: Source, settings: Settings, machine: Planned, chunks: Sequence[Chunk]
+) -> list[Need]:  # fmt: skip
     workers, partial = machine.workers, partial_bytes(pass_, source)
     waiting = WAITING_BYTES if settings.verify == "auto" else 0
-    kept = 2 * workers.computing * parts + 2
+    kept = 2 * workers.computing * max((len(chunk.parts) for chunk in chunks), default=1) + 2
     rows, of_rows, in_words = _rows(pass_.jobs), 0, ""
     if rows is not None and rows.number is not None and rows.number > rows.inner:  # more than a partial's
         of_row = partial / rows.inner
         of_rows = int(COPIES * rows.number * of_row)
         in_words = f" + {rows.number:,} rows of {size(of_row)}, held {COPIES} times"
+    decoded = [piece.decoded for chunk in chunks for piece in chunk.pieces if isinstance(piece, WholePiece)]
+    block, decoding = max(decoded, default=0), min(workers.threads, len(decoded))
+    if decoded:
+        several = "s"[: decoding > 1]
+        in_words += f" + {decoding} decoded block{several} of {size(block)}, held {OF_A_BLOCK} times"
     each, fewer = READ_BYTES + KEPT_BYTES, "make fewer bins or rows, or free some memory"
     needs = [Need(
         "host memory", free_memory(),
-        workers.threads * each + kept * partial + of_rows + waiting,
+        workers.threads * each + kept * partial + of_rows + decoding * OF_A_BLOCK * block + waiting,
         f"{workers.threads} threads with {size(each)} each + {kept:,} partials of {size(partial)}{in_words}"
         f"{f' + {size(waiting)} that wait for checks' if waiting else ''}",
-        workers.threads * READ_BYTES + (workers.computing + 1) * partial,
-        f"{workers.threads} threads with {size(READ_BYTES)} each + {workers.computing + 1:,} partials of "
+        workers.threads * max(READ_BYTES, block) + (workers.computing + 1) * partial,
+        f"{workers.threads} threads with {size(max(READ_BYTES, block))} each + {workers.computing + 1:,} partials of "
         f"{size(partial)}", fewer,
     )]  # fmt: skip
     if machine.chosen.gpus:

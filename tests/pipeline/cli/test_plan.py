@@ -177,6 +177,17 @@ def test_rows_take_memory(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert many - one >= 4 * 3999 * 8 * 100
 
 
+def test_blocks_that_are_decoded_take_memory(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    """As many as there are threads, or blocks; the least is one for each thread."""
+    samples = np.arange(3_000_000, dtype="<i4")
+    np.save(tmp_path / "m.npy", samples)
+    np.savez_compressed(tmp_path / "m.npz", samples)
+    one, other = (planned(run, "histogram", tmp_path / name)["needs"][0] for name in ("m.npy", "m.npz"))
+    assert other["most"] - one["most"] == pytest.approx(3 * samples.nbytes, rel=0.02)  # and fewer parts
+    assert "1 decoded block of 11.44 MiB" in other["how"]
+    assert other["least"] > 2 * samples.nbytes > one["least"]
+
+
 def test_runs_that_take_long_are_not_repeated(
     run: Run, samples: Path, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
 ) -> None:  # fmt: skip
