@@ -21,7 +21,7 @@ from pipeline.engine.journal import Journal
 from pipeline.engine.run_loop import Run as Loop
 from pipeline.errors import PipelineError, UsageError
 from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
-from pipeline.estimate.estimate import Estimate, Need, Time, size
+from pipeline.estimate.estimate import DECODING, Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_memory, planned
 from pipeline.estimate.storage import rate, uncached
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within
@@ -199,7 +199,7 @@ def _time(
     nbytes = source.nbytes or 0
     computing = model.fixed + model.per_byte * nbytes * passes / model.passes / machine.faster
     everything = model.checks(nbytes, 0.0) / machine.faster
-    left_out = [] if plain else ["decoding what the file has in another form"]
+    left_out = [] if plain else [DECODING]
     if beside:
         left_out.append("reading columns and masks")
     if settings.replay:

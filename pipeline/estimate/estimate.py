@@ -9,6 +9,8 @@ from typing import Any
 
 from pipeline.errors import UsageError
 
+DECODING = "decoding what the file has in another form"  # which the time of a plan leaves out
+
 
 @dataclass(frozen=True)
 class Need:

@@ -188,6 +188,18 @@ def test_blocks_that_are_decoded_take_memory(run: Run, tmp_path: Path) -> None: 
     assert other["least"] > 2 * samples.nbytes > one["least"]
 
 
+def test_chunks_that_are_decoded_for_regions(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    """They take memory whatever the limit is, and time that is not known."""
+    zarr = pytest.importorskip("zarr")
+    np.save(tmp_path / "m.npy", np.ones((300, 200)))
+    zarr.create_array(str(tmp_path / "m.zarr"), data=np.ones((300, 200)), chunks=(100, 200))
+    words = ("-o", tmp_path / "t.npy", "--memory-limit", 100_000)
+    one, other = (planned(run, "transpose", tmp_path / name, *words) for name in ("m.npy", "m.zarr"))
+    chunk, (needed, needs) = 100 * 200 * 8, (plan["needs"][0] for plan in (one, other))
+    assert needs["least"] == needed["least"] + chunk and needs["most"] >= needed["most"] + 2 * chunk
+    assert (one["time"]["left_out"], other["time"]["left_out"]) == ("", "decoding what the file has in another form")
+
+
 def test_runs_that_take_long_are_not_repeated(
     run: Run, samples: Path, monkeypatch: pytest.MonkeyPatch,  # noqa: F811
 ) -> None:  # fmt: skip
