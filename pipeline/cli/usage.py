@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError, failure, meant, with_near
 
 @contextmanager
 def errors_have_status_2(name: str) -> Iterator[None]:
-    """Of a command whose exit status 1 says that something differs."""
+    """Of a command whose exit status 1 says something else, or that says so itself."""
     try:
         yield
     except Exception as error:
