@@ -170,10 +170,6 @@ def test_bad_input(
         ("no/data.bin", 2, "no/data.bin: expected an existing folder for the output, found none at "),
         (".", 2, ".: expected a file name for the output, got a directory"),
         ("", 2, "expected FILE, got none"),
-        *(
-            (f"{name} --samples 9", 2, f"{name}: expected a file that ends in .npy, or raw under a suffix of no other")
-            for name in ("data.h5", "data.zarr", "data.npz", "data.wav", "data.parquet", "-")
-        ),
         ("data.bin other.bin", 2, "expected FILE alone, got 'other.bin' behind it"),
     ],
 )

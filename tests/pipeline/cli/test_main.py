@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -20,7 +19,6 @@ import numpy as np
 import pytest
 import uhi.schema
 
-from pipeline.cli import jobs
 from pipeline.cli.main import main
 from pipeline.cli.progress import LINE_SECONDS
 from workflows import WORKFLOWS
@@ -139,21 +137,6 @@ def test_several_files_count_as_one(run: Run, tmp_path: Path) -> None:
     for files in ([tmp_path / "run-*.bin"], sorted(tmp_path.iterdir())):
         got = counts_of(run, *files)
         assert (got["samples"], got["values"][1:5]) == (6, [3, 2, 1, 0])
-
-
-def test_advice_on_programs_that_use_dask_is_not_for_users(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tasks of many rows are large."""
-    real = jobs.run_all
-
-    def warning(*arguments: Any) -> Any:
-        warnings.warn("Sending large graph of size 14.52 MiB.", UserWarning, stacklevel=1)
-        return real(*arguments)
-
-    monkeypatch.setattr(jobs, "run_all", warning)
-    np.arange(9, dtype="<i4").tofile(tmp_path / "data.bin")
-    assert run("digest", tmp_path / "data.bin")[::2] == (0, "")
 
 
 @pytest.mark.parametrize(

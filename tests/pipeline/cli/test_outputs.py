@@ -101,19 +101,6 @@ def test_no_two_files_are_one(call: Call, unstarted: None, words: str, named: st
     assert {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    ("flag", "suffixes"), [("--trace", ".json, .png, .svg, .pdf"), ("--performance-report", ".html")]
-)
-def test_a_recording_is_not_replaced_by_what_tells_about_the_run(
-    call: Call, unstarted: None, flag: str, suffixes: str
-) -> None:
-    """As if the flag took no file: the word behind it was meant as another input."""
-    SAMPLES.tofile("other.bin")
-    status, out, err = call("histogram", flag, "other.bin", "data.bin")
-    assert (status, out) == (2, "") and f"{flag}: expected a file to write that ends in {suffixes}, got 'other" in err
-    np.testing.assert_array_equal(np.fromfile("other.bin", SAMPLES.dtype), SAMPLES)
-
-
 def test_reading_one_file_twice_is_no_mistake(call: Call) -> None:
     np.save("a.npy", np.arange(36.0).reshape(6, 6))
     assert call("matmul", "a.npy", "a.npy", "-o", "b.npy")[0] == 0
