@@ -38,13 +38,14 @@ def _command_callback(path: str, **_: Any) -> None:
         signals.limit(values["time_limit"], f"{values['time_limit']:g} s")
     jobs = read_jobs(path)
     if values["only"]:
-        jobs = [job for job in jobs if job.name in values["only"]]
+        jobs = [job for job in jobs if {job.name, job.of} & {*values["only"]}]
         if not jobs:
             raise UsageError(f"{path}: expected jobs called {', '.join(values['only'])}, got none")
     if values["dry_run"]:
         ctx.exit(_plan_all(jobs, values))
     state = BatchState(path)
-    if values["resume"] and not state.load():
+    # What jobs that are not asked for now have finished stays finished.
+    if (values["resume"] or values["only"]) and not state.load() and values["resume"]:
         say("no unfinished batch of this file: all jobs run")
     lines: list[Line] = []
     try:
@@ -59,7 +60,7 @@ def _command_callback(path: str, **_: Any) -> None:
         rest = [_line(job) for job in jobs[len(lines) :]]
         (say if values["as_json"] else emit)(*_table([*lines, *rest]))
     status = next((one for one in WORST if any(line["status"] == one for line in lines)), 0)
-    if not status:
+    if not status and not values["only"]:
         state.remove()
     ctx.exit(status)
 

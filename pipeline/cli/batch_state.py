@@ -11,6 +11,8 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+import dask.config
+
 from kernels.common.private import write_private_file
 from pipeline.cli.job_list import Planned
 from pipeline.engine.journal_request import code_version
@@ -25,7 +27,7 @@ FORMAT = 1
 
 
 class BatchState:
-    """The finished jobs of a batch, by what they are: their words, inputs and code.
+    """The finished jobs of a batch, by what they are: their words, configuration, inputs and code.
 
     Parameters
     ----------
@@ -94,10 +96,10 @@ def key_of(job: Planned) -> str | None:
         return None
     if not paths or any(map(is_url, paths)):
         return None
-    words = (path for word in job.words if word not in job.outputs for path in (word, word.partition("=")[2]))
-    inputs = [_seen(path) for path in (*paths, *filter(os.path.isfile, words))]
-    asked = [job.command.name, job.words, os.getcwd(), inputs, code_version()]
-    return None if None in inputs else hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    inputs = [_seen(path) for path in (*paths, *job.read)]
+    configured = dask.config.get("pipeline", None)
+    asked = [job.command.name, job.words, configured, os.getcwd(), inputs, code_version()]
+    return None if None in inputs else hashlib.sha256(json.dumps(asked, default=str).encode()).hexdigest()
 
 
 def _seen(path: str) -> list[Any] | None:

@@ -10,8 +10,9 @@ import click
 from pipeline.cli.flags import Command, Duration
 from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag, complete_files
 from pipeline.cli.inputs import input_flags, opened
+from pipeline.cli.usage import errors_have_status_2
 from pipeline.compare import Comparison, compare, plain, shown
-from pipeline.errors import PipelineError, UsageError, failure
+from pipeline.errors import UsageError
 from pipeline.process.beat import STALL_SECONDS
 from pipeline.process.last_words import emit
 from pipeline.storage.paths import is_stdin
@@ -22,16 +23,12 @@ DIFFERENT = 1  # exit status, as of cmp; errors have 2
 
 @click.pass_context
 def _compare(ctx: click.Context, /, a: str, b: str, as_values: bool, as_json: bool, **values: Any) -> None:
-    try:
+    with errors_have_status_2("compare"):
         if is_stdin(a) and is_stdin(b):
             raise UsageError("expected two sources, got standard input twice; write one of them to a file first")
         first, second = (opened((name,), values | {"spooled": ""}, empty=True) for name in (a, b))
         comparison = compare(first, second, as_values)
-    except Exception as error:
-        told = error if isinstance(error, PipelineError) else failure("compare", error)
-        told.exit_code = UsageError.exit_code  # 1 would say that they differ
-        raise told from error
-    emit(*([json.dumps(_as_json(comparison, a, b))] if as_json else _lines(comparison, a, b)))
+        emit(*([json.dumps(_as_json(comparison, a, b))] if as_json else _lines(comparison, a, b)))
     if not comparison.equal:
         ctx.exit(DIFFERENT)
 

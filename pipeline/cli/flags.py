@@ -128,6 +128,21 @@ class Size(click.ParamType):  # type: ignore[type-arg]
         return nbytes
 
 
+class Written(click.ParamType):  # type: ignore[type-arg]
+    """A file to write, with one of a few suffixes: the word behind a flag may have been meant as an input."""
+
+    name = "file"
+
+    def __init__(self, *suffixes: str) -> None:
+        self.suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; what is wrong with an empty one is told where it is written."""
+        if value and not str(value).endswith(self.suffixes):
+            self.fail(f"expected a file to write that ends in {', '.join(self.suffixes)}, got {value!r}", param, ctx)
+        return str(value)
+
+
 class Lengths(click.ParamType):  # type: ignore[type-arg]
     """Lengths along the axes of an array: 1024,1024."""
 

@@ -6,8 +6,11 @@ import click
 
 from pipeline.cli.flags import Command
 from pipeline.cli.help import complete_files
+from pipeline.errors import UsageError
 from pipeline.storage.generate import DISTRIBUTIONS
 from pipeline.storage.generate import generate as write_samples
+from pipeline.storage.output_format import HDF5, NOT_WRITTEN, ZARR
+from pipeline.storage.paths import STDIN
 from pipeline.storage.sources import DTYPES
 
 
@@ -21,5 +24,11 @@ from pipeline.storage.sources import DTYPES
     "--seed", type=int, default=0, show_default=True, metavar="N", help="The same seed writes the same bytes."
 )
 def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) -> None:
-    """Write a file of 10-bit samples to try things on: by default 2^25 of int32, 128 MiB, as in the course."""
+    """Write a file of 10-bit samples to try things on: by default 2^25 of int32, 128 MiB, as in the course.
+
+    FILE is .npy, or raw samples under a suffix of no other format.
+    """
+    if file == STDIN or file.endswith((*HDF5, ZARR, *NOT_WRITTEN)):
+        raise UsageError(f"{file}: expected a file that ends in .npy, or raw under a suffix of no other format, got "
+                         "another name; choose one of these")  # fmt: skip
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)

@@ -9,6 +9,7 @@ import click
 
 from pipeline.cli.flags import Command
 from pipeline.cli.help import complete_files, program
+from pipeline.cli.usage import errors_have_status_2
 from pipeline.errors import UsageError
 from pipeline.process.last_words import emit
 from pipeline.storage.describe import (
@@ -22,6 +23,7 @@ from pipeline.storage.describe import (
 )
 from pipeline.storage.protocol import Member
 from pipeline.storage.raw import RAW, RAW_DTYPE
+from workflows.shown import how_many
 
 SHOWN = 20  # arrays of a file; --json has all
 
@@ -36,7 +38,8 @@ def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:
     FILES are paths, patterns or @LIST; FILE::MEMBER is one array of a file, FILE[SLICE] a slice of it. Exit status 2 if
     one of them cannot be read.
     """
-    described = list(describe(*files, recursive=recursive))
+    with errors_have_status_2("info"):
+        described = list(describe(*files, recursive=recursive))
     if as_json:
         emit(json.dumps({"files": [description.to_json() for description in described]}))
     else:
@@ -69,7 +72,7 @@ def _about(member: Member) -> str:
     words = [f"{member.name}  {name_of(member.dtype)}" if member.name else name_of(member.dtype)]
     words[0] += f" {order} endian" if order else ""
     shape = " × ".join(f"{length:,}" for length in member.shape)
-    words.append(f"{shape} samples" if len(member.shape) == 1 else shape or "a scalar")
+    words.append(how_many(*member.shape) if len(member.shape) == 1 else shape or "a scalar")
     words.append(f"{nbytes_of(member):,} bytes")
     if member.chunks:
         words.append(f"in chunks of {' × '.join(map(str, member.chunks))}")

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from pipeline.cli.flags import Command, build_options, from_configuration
+from pipeline.cli.flags import Command, build_options, from_configuration, option_files
 from pipeline.cli.help import Flag
 from pipeline.cli.jobs import job_command, parse_also
 from pipeline.cli.usage import told
 from pipeline.errors import UsageError, meant
+from pipeline.storage.formats.table import parts_of
 from pipeline.storage.list_file import with_lists
+from pipeline.storage.output_format import split_output
 from pipeline.storage.paths import MEMBER, expand, is_stdin, split_item
 from workflows import WORKFLOWS
 
 DEFAULTS, JOBS = "defaults", "jobs"
 JOB, NAME, FILES, EACH = "job", "name", "files", "each"
 OWN = (JOB, NAME, FILES, EACH)
+ALSO = "also"
+WRITTEN = ("output", "trace", "performance_report")  # of what a job may be told to write
 OF_ALL = ("json", "quiet", "resume", "time-limit", "help", "dry-run")  # flags of `run` itself, or of no batch
 MOST_BYTES = 2**24  # of the file
 MOST_JOBS = 100_000
@@ -30,12 +36,24 @@ MOST_JOBS = 100_000
 
 @dataclass(frozen=True)
 class Planned:
-    """A job that is to be run: its name in reports, its command, and the words of its command line."""
+    """A job that is to be run.
+
+    Attributes
+    ----------
+    name, of
+        In reports; of its table, which is another one if the table stands for several jobs.
+    command, words
+        Its command, and the words of its command line.
+    files, read, outputs
+        Its inputs, the other files that its options name, and what it writes.
+    """
 
     name: str
+    of: str
     command: Command
     words: tuple[str, ...]
     files: tuple[str, ...]
+    read: tuple[str, ...]
     outputs: tuple[str, ...]
 
     @property
@@ -44,7 +62,7 @@ class Planned:
         found: list[str] = []
         for item in map(str, with_lists(self.files)):
             found += [] if is_stdin(item) else expand(split_item(item).pattern, "--recursive" in self.words)
-        return found
+        return [part for path in found for part in parts_of(path)]
 
 
 def read_jobs(path: str) -> list[Planned]:
@@ -130,7 +148,7 @@ def _jobs(where: str, command: Command, defaults: Mapping[str, Any], table: Mapp
         raise UsageError(f"{where}: expected {FILES} = all as one, or {EACH} = a job for each of them, got {got}")
     items = _words(where, FILES if FILES in values else EACH, values.get(FILES, values.get(EACH)))
     if FILES in values:
-        yield _planned(where, name, command, params, values, items)
+        yield _planned(where, name, name, command, params, values, items)
         return
     recursive = values.get("recursive") is True
     with _told_of(where):
@@ -140,9 +158,10 @@ def _jobs(where: str, command: Command, defaults: Mapping[str, Any], table: Mapp
         raise UsageError(f"{where}: expected files, got standard input, which is read once")
     for file, (_, member, text) in each:
         whole = file + (f"{MEMBER}{member}" if member is not None else "") + (f"[{text}]" if text else "")
-        stem = os.path.splitext(os.path.basename(file))[0]
-        of_file = {key: _filled(value, file, stem) for key, value in values.items() if key != "recursive"}
-        yield _planned(where, f"{name} {os.path.basename(file)}", command, params, of_file, [whole])
+        base = os.path.basename(file)
+        parts = {"{name}": base, "{stem}": os.path.splitext(base)[0], "{folder}": os.path.dirname(file)}
+        of_file = {key: _filled(value, parts, key == ALSO) for key, value in values.items() if key != "recursive"}
+        yield _planned(where, f"{name} {base}", name, command, params, of_file, [whole])
 
 
 @contextmanager
@@ -156,20 +175,23 @@ def _told_of(where: str) -> Iterator[None]:
         raise UsageError(f"{where}: {error}") from None
 
 
-def _filled(value: Any, file: str, stem: str) -> Any:
-    """A value with the file's name in the place of {name}, {stem} and {folder}."""
+def _filled(value: Any, parts: Mapping[str, str], words: bool = False) -> Any:
+    """A value with parts of the file's name in the place of {name}, {stem} and {folder}; in a text of words, in each.
+
+    So a name with spaces or quotes is still one word.
+    """
     if isinstance(value, list):
-        return [_filled(one, file, stem) for one in value]
+        return [_filled(one, parts, words) for one in value]
     if not isinstance(value, str):
         return value
-    parts = {"{name}": os.path.basename(file), "{stem}": stem, "{folder}": os.path.dirname(file)}
-    for mark, part in parts.items():
-        value = value.replace(mark, part)
-    return value
+    if words:
+        with suppress(ValueError):  # an unclosed quote: its job will tell
+            return shlex.join(_filled(word, parts) for word in shlex.split(value))
+    return re.sub("|".join(map(re.escape, parts)), lambda mark: parts[mark[0]], value)
 
 
 def _planned(
-    where: str, name: str, command: Command, params: Mapping[str, click.Parameter], values: Mapping[str, Any],
+    where: str, name: str, of: str, command: Command, params: Mapping[str, click.Parameter], values: Mapping[str, Any],
     files: Sequence[str],
 ) -> Planned:  # fmt: skip
     flags: list[str] = []
@@ -194,13 +216,15 @@ def _planned(
         else:
             flags += [param.opts[-1], ",".join(words)]
     made = (*flags, "--", *arguments, *files)
-    outputs = [values[key] for key in ("output", "trace") if isinstance(values.get(key), str)]
-    also = _words(where, "also", values["also"]) if "also" in values else []
     with _told_of(where):
-        parsed = from_configuration(command.make_context(str(command.name), list(made)))
+        ctx = command.make_context(str(command.name), list(made))
+        parsed = from_configuration(ctx)
         build_options(WORKFLOWS[str(command.name)].options, parsed)
-        outputs += [output for text in also if (output := parse_also(text).output) is not None]
-    return Planned(name, command, made, tuple(files), tuple(outputs))
+        also = [parse_also(text) for text in parsed.get(ALSO, ())]
+    outputs = [*(parsed[key] for key in WRITTEN), *(one.output for one in also)]
+    read = [*(path for _, path in option_files(ctx)), *(file.path for one in also for file in one.read),
+            *(path for _, path in parsed.get("column", ())), parsed.get("mask")]  # fmt: skip
+    return Planned(name, of, command, made, tuple(files), *(tuple(filter(None, paths)) for paths in (read, outputs)))
 
 
 def _context(command: Command) -> click.Context:
@@ -224,7 +248,7 @@ def _check_outputs(path: str, planned: Sequence[Planned]) -> None:
     seen: dict[str, Planned] = {}
     for job in planned:
         for output in job.outputs:
-            other = seen.setdefault(os.path.realpath(output), job)
+            other = seen.setdefault(os.path.realpath(split_output(output)[0]), job)
             if other is not job:
                 raise UsageError(
                     f"{path}: expected a file for each job, but both {other.name} and {job.name} write "

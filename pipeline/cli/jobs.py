@@ -178,7 +178,7 @@ def _run_aggregations(
     if values["dry_run"]:
         kernel = next((one.job.workflow.kernel for one in requested if one.job.workflow.kernel), "")
         made = partial(_jobs_of, [one.job for one in requested], rows, values)
-        plan_samples(made, source, settings_of(values, kernel), rows.channels or 1, values)
+        plan_samples(made, source, settings_of(values, kernel), values)
         return
     check_draw(values["draw"], outputs, rows.any)
     with reserve([one.output for one in requested], values["trace"], values["draw"]) as reserved:

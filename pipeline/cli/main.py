@@ -88,6 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
         warnings.simplefilter("always", PipelineWarning)
         # Of Dask, on a machine without a network: runs there need none.
         warnings.filterwarnings("ignore", "Couldn't detect a suitable IP address", RuntimeWarning)
+        warnings.filterwarnings("ignore", "Sending large graph", UserWarning)  # of many rows: nobody can send less
         warnings.showwarning = show_warning  # type: ignore[assignment]
         try:
             name = program()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engine.aggregate_plan import Job
-from pipeline.errors import UsageError
 from pipeline.process.last_words import emit
 from pipeline.settings import Settings
 from pipeline.storage.sources import Source
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]
 
 
-def plan_samples(made: Made, source: Source, settings: Settings, multiple: int, values: dict[str, Any]) -> None:
+def plan_samples(made: Made, source: Source, settings: Settings, values: dict[str, Any]) -> None:
     """Print what aggregations would need; UsageError if that does not fit."""
     from pipeline.estimate.aggregate import plan_aggregations
 
-    _show("plan", plan_aggregations(made, source, settings, multiple), values)
+    _show("plan", plan_aggregations(made, source, settings), values)
 
 
 def plan_arrays(
@@ -33,9 +32,7 @@ def plan_arrays(
     """Print what a job that writes an array would need; UsageError if that does not fit."""
     from pipeline.estimate.array import plan_array_job
 
-    if values["chunks"] is not None and not path.rstrip("/").endswith(".zarr"):
-        raise UsageError(f"--chunks: expected an output that ends with .zarr, got {path}")
-    _show(workflow.name, plan_array_job(workflow, options, sources, path, settings), values)
+    _show(workflow.name, plan_array_job(workflow, options, sources, path, settings, values["chunks"]), values)
 
 
 def _show(name: str, estimate: Estimate, values: dict[str, Any]) -> None:

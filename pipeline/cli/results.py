@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import click
 
@@ -14,8 +13,9 @@ from pipeline.cli.flags import Command, build_options, from_configuration
 from pipeline.cli.help import OUTPUT, Flag, complete_files
 from pipeline.cli.jobs import job_command, run_again
 from pipeline.cli.outputs import Named, check_apart, check_draw
+from pipeline.cli.usage import errors_have_status_2
 from pipeline.engine.aggregate_plan import Job
-from pipeline.errors import PipelineError, UsageError, VerificationError, failure
+from pipeline.errors import UsageError, VerificationError
 from pipeline.process.last_words import emit
 from pipeline.report.difference import between, differences
 from pipeline.report.merge import merge
@@ -32,17 +32,6 @@ from workflows.shown import PlottedHistogram, PlottedRows
 
 DIFFERENT = 1  # exit status of `diff`, as of cmp; errors have 2
 MOST_LINES = 3  # of differences in the message of a mismatch
-
-
-@contextmanager
-def _status_2(name: str) -> Iterator[None]:
-    """Errors have the exit status 2, where 1 says that something differs."""
-    try:
-        yield
-    except Exception as error:
-        told = error if isinstance(error, PipelineError) else failure(name, error)
-        told.exit_code = UsageError.exit_code
-        raise told from error
 
 
 def _lines(saved: Saved, as_json: bool) -> list[str]:
@@ -106,13 +95,13 @@ def _merge(paths: tuple[str, ...], output: str, as_json: bool) -> None:
 
 @click.pass_context
 def _diff(ctx: click.Context, /, a: str, b: str, as_json: bool) -> None:
-    with _status_2("diff"):
+    with errors_have_status_2("diff"):
         one, other = read_result(a), read_result(b)
         lines = differences(one, other)
-    if as_json:
-        emit(json.dumps({"equal": not lines, "results": [a, b], "differences": lines}))
-    else:
-        emit(*([f"{a} and {b} differ", *(f"  {line}" for line in lines)] if lines else [f"{a} and {b} are equal"]))
+        if as_json:
+            emit(json.dumps({"equal": not lines, "results": [a, b], "differences": lines}))
+        else:
+            emit(*([f"{a} and {b} differ", *(f"  {line}" for line in lines)] if lines else [f"{a} and {b} are equal"]))
     if lines:
         ctx.exit(DIFFERENT)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipeline.cli.flags import Duration, Gpus, Lengths, Size
+from pipeline.cli.flags import Duration, Gpus, Lengths, Size, Written
 from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag
 from pipeline.cli.inputs import input_flags
 from pipeline.process.beat import STALL_SECONDS
@@ -15,7 +15,7 @@ from pipeline.settings import VERIFY
 from pipeline.storage.output_format import KNOWN
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
-from workflows.pictures import HOW
+from workflows.pictures import HOW, SUFFIXES
 
 DIGEST = "digest"  # the job whose result --with-digest names
 
@@ -52,10 +52,11 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         None if aggregation else Flag(["--chunks"], group=OUTPUT, type=Lengths(), metavar="N,N", shown="whole rows",
                                       help="Shape of the chunks of a Zarr store."),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of the panel."),
-        Flag(["--trace"], group=OUTPUT, metavar="FILE", help="Write when every block was read, copied and computed, "
-             "for Perfetto or chrome://tracing, or draw it (.png, .svg, .pdf), and print a summary on stderr."),
-        Flag(["--performance-report"], group=OUTPUT, metavar="FILE", help="Write Dask's report of the run, an HTML "
-             "file with its task stream and profiles."),
+        Flag(["--trace"], group=OUTPUT, type=Written(".json", *SUFFIXES), metavar="FILE", help="Write when every block "
+             "was read, copied and computed, for Perfetto or chrome://tracing (.json), or draw it (.png, .svg, .pdf), "
+             "and print a summary on stderr."),
+        Flag(["--performance-report"], group=OUTPUT, type=Written(".html"), metavar="FILE", help="Write Dask's report "
+             "of the run, an HTML file with its task stream and profiles."),
         Flag(["--log-format"], group=OUTPUT, type=click.Choice(FORMATS), default="text", shown="text", help="Format "
              "of stderr: lines for people, or one JSON object per line, with progress every ten seconds."),
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr, and print the "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,7 +12,18 @@ import click
 from click.types import FloatParamType, IntParamType
 
 from pipeline.cli.help import program
-from pipeline.errors import meant, with_nearest
+from pipeline.errors import PipelineError, UsageError, failure, meant, with_nearest
+
+
+@contextmanager
+def errors_have_status_2(name: str) -> Iterator[None]:
+    """Of a command whose exit status 1 says something else, or that says so itself."""
+    try:
+        yield
+    except Exception as error:
+        told = error if isinstance(error, PipelineError) else failure(name, error)
+        told.exit_code = UsageError.exit_code
+        raise told from error
 
 
 def told(error: click.ClickException, ctx: click.Context | None = None) -> str:

@@ -29,6 +29,12 @@ def regions_of(plan: ArrayPlan, elements: int) -> list[Bounds]:
     return boxes if worth else own
 
 
+def bytes_of_chunks(plan: ArrayPlan) -> int:
+    """Bytes of inputs and output of a region with as many elements as the largest chunk that is decoded."""
+    itemsizes = plan.output.spec.dtype.itemsize + sum(array.spec.dtype.itemsize for array in plan.inputs)
+    return itemsizes * max((math.prod(grid.chunks) for array in plan.inputs if (grid := _grid(array))), default=0)
+
+
 def _grid(array: ArrayFile) -> Grid | None:
     """The chunks of an array that is decoded as a whole."""
     filler = array.filler if isinstance(array, FilledArray) else None

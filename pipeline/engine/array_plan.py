@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.engine.pickle_once import PickledOnce
 from pipeline.engine.seats import NO_LIMIT, Seats, seat
 from pipeline.errors import PipelineError
-from pipeline.storage.array_file import ArrayFile
+from pipeline.storage.array_file import ArrayFile, FilledArray
 from pipeline.storage.output_array import OutputFile
 from pipeline.timeline import Timeline, stage_range
 from workflows import WORKFLOWS
@@ -26,6 +26,9 @@ from workflows.regions import Bounds, Spec, sizes
 # all of a region of at most so many bytes.
 SAMPLED_SHARE = {"auto": 100, "sample": 256}
 LEAST_BYTES = {"auto": 2**18, "sample": 0}
+# Most bytes of a region, or of a piece of it to check, that is as large as a chunk which has to be decoded for it: the
+# task holds the chunk whole in any case, and smaller regions would decode it again and again.
+DECODED_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class ArrayPlan(PickledOnce):
     def specs(self) -> tuple[Spec, ...]:
         """Specs of the inputs."""
         return tuple(array.spec for array in self.inputs)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether chunks of inputs may be decoded whole, along which regions are then cut."""
+        return self.workflow.boxes and any(isinstance(array, FilledArray) for array in self.inputs)
 
     def native(self) -> tuple[Spec, ...]:
         """Specs of the inputs as compute gets them: in native byte order."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from pipeline.cluster.choice import Load
-from pipeline.engine.array_plan import ArrayPlan, nbytes_of, needs
+from pipeline.engine.array_plan import DECODED_BYTES, ArrayPlan, nbytes_of, needs
 from pipeline.engine.seats import streamed, within_limits
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
-from pipeline.storage.array_file import ArrayFile, FilledArray, as_stored, join
+from pipeline.storage.array_file import ArrayFile, as_stored, join
 from pipeline.storage.check_place import check_place
 from pipeline.storage.output_array import OutputFile
 from pipeline.storage.output_format import split_output
@@ -121,6 +121,8 @@ def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None 
     least = taken_by(plan, next(iter(workflow.regions(specs, spec, plan.options, 1))))
     if least > most:  # known before millions of regions are listed
         raise _too_large(plan, least, most)
+    if plan.nbytes == math.inf:  # no size was asked for
+        nbytes = max(nbytes, min(DECODED_BYTES, _bytes_of_chunks(plan)))
     nbytes, again = int(min(nbytes, most)), elements
     elements = again or max(1, nbytes // (spec.dtype.itemsize + sum(array.dtype.itemsize for array in specs)))
     while True:
@@ -133,9 +135,17 @@ def cut_regions(plan: ArrayPlan, nbytes: int, most: float, elements: int | None 
         elements = max(1, elements // 2)
 
 
+def _bytes_of_chunks(plan: ArrayPlan) -> int:
+    if not plan.decodes:
+        return 0
+    from pipeline.engine.array_boxes import bytes_of_chunks
+
+    return bytes_of_chunks(plan)
+
+
 def _regions(plan: ArrayPlan, elements: int) -> list[Bounds]:
     """Regions of about so many elements."""
-    if plan.workflow.boxes and any(isinstance(array, FilledArray) for array in plan.inputs):
+    if plan.decodes:
         from pipeline.engine.array_boxes import regions_of  # imports decoders, which others do without
 
         return regions_of(plan, elements)

@@ -16,6 +16,7 @@ from pipeline.cluster.worker import device_name, unit_name, worker_address
 from pipeline.engine.array_ahead import PreparedChecks, ReadRegion, read_on_all_cores, whole_region
 from pipeline.engine.array_begun import begun
 from pipeline.engine.array_plan import (
+    DECODED_BYTES,
     ArrayPlan,
     Reader,
     checked_part,
@@ -146,7 +147,7 @@ def _check(
         if ahead:
             checked = ahead.check(plan.output, part, opened, timeline)
         else:
-            pieces = pieces_of(plan, part, CHECKED_BYTES)
+            pieces = pieces_of(plan, part, DECODED_BYTES if plan.decodes else CHECKED_BYTES)
             checked = _together(_check_piece(plan, piece, random, opened) for piece in pieces)
     if checked.details:
         where = f"region {list(region)} on worker {result.worker} ({result.device})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,26 +21,32 @@ from pipeline.engine.journal import Journal
 from pipeline.engine.run_loop import Run as Loop
 from pipeline.errors import PipelineError, UsageError
 from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
-from pipeline.estimate.estimate import Estimate, Need, Time, size
+from pipeline.estimate.estimate import DECODING, Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_memory, planned
 from pipeline.estimate.storage import rate, uncached
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within
 from pipeline.process.scratch_folder import scratch_folder
+from pipeline.rows import COPIES
 from pipeline.settings import Settings
 from pipeline.storage.blocks import BLOCK_BYTES as READ_BYTES
+from pipeline.storage.chunks import Chunk
 from pipeline.storage.generate import generate
+from pipeline.storage.pieces import WholePiece
 from pipeline.storage.scratch import KEPT_BYTES
 from pipeline.storage.sources import DTYPES, Source, open_source
+from workflows.rows import Rows, RowsOptions
 
 Made = Callable[[Source], tuple[Sequence[Job], Sequence[Source]]]  # jobs for a source, and what they read besides
 
 SIZES = {"cpu": (2**23, 2**27), "gpu": (2**26, 2**30)}  # bytes of the runs that are measured
+MOST_ROWS = 2**12  # of a run that is measured, where rows become more with the samples: they take time, too
+OF_A_BLOCK = 3  # copies of a block that is decoded whole: as stored, decoded, and put together
 SEED = 0  # a run draws its own; chunks do not depend on it
 BLOCK = 2**20  # generated samples, which repeat
 
 
-def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: int) -> Estimate:
-    """What a run over a source will need; `multiple`: of how many samples a source has to be.
+def plan_aggregations(made: Made, source: Source, settings: Settings) -> Estimate:
+    """What a run over a source will need.
 
     Raises
     ------
@@ -66,7 +73,7 @@ def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: 
     try:
         if any("://" in name for name in (*source.paths, *source.names)):
             raise PipelineError("how fast remote storage answers is not known")
-        model = _model(made, jobs, source, settings, machine, multiple)
+        model = _model(made, jobs, source, settings, machine)
         passes = max(passes, model.passes)
         time = _time(model, source, passes, settings, machine, [*beside], all(chunk.plain for chunk in chunks))
     except UsageError as error:  # the job does not take generated samples, as with a mask
@@ -80,23 +87,35 @@ def plan_aggregations(made: Made, source: Source, settings: Settings, multiple: 
         f"{name} of {', '.join(source.names[:3])}{' …' if len(source.names) > 3 else ''} ({source.dtype.name})",
         machine.workers.description, source.nbytes, passes, surveyed, len(chunks),
         max((chunk.nbytes for chunk in chunks), default=0),
-        _needs(pass_, source, settings, machine, max((len(chunk.parts) for chunk in chunks), default=1)),
+        _needs(pass_, source, settings, machine, chunks),
         time, unknown,
     )  # fmt: skip
 
 
-def _needs(pass_: Pass, source: Source, settings: Settings, machine: Planned, parts: int) -> list[Need]:
+def _needs(
+    pass_: Pass, source: Source, settings: Settings, machine: Planned, chunks: Sequence[Chunk]
+) -> list[Need]:  # fmt: skip
     workers, partial = machine.workers, partial_bytes(pass_, source)
     waiting = WAITING_BYTES if settings.verify == "auto" else 0
-    kept = 2 * workers.computing * parts + 2
+    kept = 2 * workers.computing * max((len(chunk.parts) for chunk in chunks), default=1) + 2
+    rows, of_rows, in_words = _rows(pass_.jobs), 0, ""
+    if rows is not None and rows.number is not None and rows.number > rows.inner:  # more than a partial's
+        of_row = partial / rows.inner
+        of_rows = int(COPIES * rows.number * of_row)
+        in_words = f" + {rows.number:,} rows of {size(of_row)}, held {COPIES} times"
+    decoded = [piece.decoded for chunk in chunks for piece in chunk.pieces if isinstance(piece, WholePiece)]
+    block, decoding = max(decoded, default=0), min(workers.threads, len(decoded))
+    if decoded:
+        several = "s"[: decoding > 1]
+        in_words += f" + {decoding} decoded block{several} of {size(block)}, held {OF_A_BLOCK} times"
     each, fewer = READ_BYTES + KEPT_BYTES, "make fewer bins or rows, or free some memory"
     needs = [Need(
         "host memory", free_memory(),
-        workers.threads * each + kept * partial + waiting,
-        f"{workers.threads} threads with {size(each)} each + {kept:,} partials of {size(partial)}"
+        workers.threads * each + kept * partial + of_rows + decoding * OF_A_BLOCK * block + waiting,
+        f"{workers.threads} threads with {size(each)} each + {kept:,} partials of {size(partial)}{in_words}"
         f"{f' + {size(waiting)} that wait for checks' if waiting else ''}",
-        workers.threads * READ_BYTES + (workers.computing + 1) * partial,
-        f"{workers.threads} threads with {size(READ_BYTES)} each + {workers.computing + 1:,} partials of "
+        workers.threads * max(READ_BYTES, block) + (workers.computing + 1) * partial,
+        f"{workers.threads} threads with {size(max(READ_BYTES, block))} each + {workers.computing + 1:,} partials of "
         f"{size(partial)}", fewer,
     )]  # fmt: skip
     if machine.chosen.gpus:
@@ -113,9 +132,7 @@ def _needs(pass_: Pass, source: Source, settings: Settings, machine: Planned, pa
     return needs
 
 
-def _model(
-    made: Made, jobs: Sequence[Job], source: Source, settings: Settings, machine: Planned, multiple: int
-) -> Model:
+def _model(made: Made, jobs: Sequence[Job], source: Source, settings: Settings, machine: Planned) -> Model:
     """The model of these jobs on one worker; UsageError if they cannot have generated samples."""
     where = replace(settings.placement, device=machine.workers.device, dashboard_address=None)
     if machine.chosen.gpus:
@@ -124,8 +141,8 @@ def _model(
     dtype, sizes = source.dtype, SIZES[machine.workers.device]
 
     def runs(folder: Path) -> list[Run]:
-        return [_run(made, _generated(folder, dtype, max(nbytes // dtype.itemsize // multiple, 1) * multiple))
-                for nbytes in sizes]  # fmt: skip
+        shapes = dict.fromkeys(_shape(jobs, source, nbytes // dtype.itemsize) for nbytes in sizes)
+        return [_run(made, _generated(folder, dtype, shape)) for shape in shapes]
 
     try:
         asked = [(job.workflow.name, job.workflow.kernel, dict(job.workflow.asked), pickle.dumps(job.options))
@@ -145,12 +162,33 @@ def _run(made: Made, path: str) -> Run:
     return Run(lambda how: run_all(jobs, source, how, beside=beside)[0], nbytes, 0.0, what)
 
 
-def _generated(folder: Path, dtype: np.dtype[Any], samples: int) -> str:
-    """A `.npy` file of so many samples."""
+def _rows(jobs: Sequence[Job]) -> Rows | None:
+    return next((job.options.rows for job in jobs if isinstance(job.options, RowsOptions)), None)
+
+
+def _shape(jobs: Sequence[Job], source: Source, samples: int) -> tuple[int, ...]:
+    """Of about so many samples with rows as long, or as many, as those of the source."""
+    rows = _rows(jobs)
+    if rows is None or rows.number is None or rows.by == "file" or source.shape is None:
+        return (samples,)
+    if rows.by == "channel":
+        return max(samples // rows.number, 1), rows.number
+    number = math.prod(source.shape)
+    left, shape = min(samples, max(1, MOST_ROWS * number // rows.number)), list[int]()
+    whole = source.shape if rows.by == "row" else (number,)
+    for axis, length in enumerate(whole):  # the first axis alone may be longer than the source's
+        most = max(1, left // math.prod(whole[axis + 1 :]))
+        shape.append(min(length, most) if axis else most)
+        left = max(1, left // shape[-1])
+    return tuple(shape)
+
+
+def _generated(folder: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """A `.npy` file of such a shape."""
     native = dtype.name if dtype.name in DTYPES else "float64"
-    block, path = folder / "block.npy", folder / f"{samples}.npy"
-    generate(block, min(BLOCK, samples), native, "gaussian")
-    np.save(path, np.resize(np.load(block).astype(dtype), samples))
+    block, path = folder / "block.npy", folder / f"{'x'.join(map(str, shape))}.npy"
+    generate(block, min(BLOCK, math.prod(shape)), native, "gaussian")
+    np.save(path, np.resize(np.load(block).astype(dtype), shape))
     return str(path)
 
 
@@ -161,7 +199,7 @@ def _time(
     nbytes = source.nbytes or 0
     computing = model.fixed + model.per_byte * nbytes * passes / model.passes / machine.faster
     everything = model.checks(nbytes, 0.0) / machine.faster
-    left_out = [] if plain else ["decoding what the file has in another form"]
+    left_out = [] if plain else [DECODING]
     if beside:
         left_out.append("reading columns and masks")
     if settings.replay:

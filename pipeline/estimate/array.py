@@ -25,11 +25,13 @@ from pipeline.engine.inputs import cluster_bytes
 from pipeline.engine.seats import COPIES, LANES, Seats, seats, within_limits
 from pipeline.errors import PipelineError, UsageError
 from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
-from pipeline.estimate.estimate import Estimate, Need, Time, size
+from pipeline.estimate.estimate import DECODING, Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_disk, free_memory, planned
 from pipeline.process.scratch_folder import scratch_folder
 from pipeline.settings import Settings
-from pipeline.storage.output_format import split_output
+from pipeline.storage.array_file import FilledArray
+from pipeline.storage.output_format import layout_of, split_output
+from pipeline.storage.piece_regions import ChunkedRegions
 from pipeline.storage.sources import Source, open_source
 from workflows.array_job import ArrayJob
 from workflows.regions import Bounds, Spec
@@ -43,10 +45,12 @@ SEED = 0
 
 
 def plan_array_job(
-    workflow: ArrayJob[Any], options: Any, sources: Sequence[Source], path: str, settings: Settings
-) -> Estimate:
+    workflow: ArrayJob[Any], options: Any, sources: Sequence[Source], path: str, settings: Settings,
+    chunks: tuple[int, ...] | None = None,
+) -> Estimate:  # fmt: skip
     """What a run will need; UsageError if the request is impossible."""
     asked = accepted(workflow, options, sources, path, settings)
+    stored = layout_of(path, asked.stored, chunks).whole
     plan = plan_array(workflow, options, asked, path, settings, SEED)
     placed = cluster_bytes(sources, settings.placement) and asked.nbytes
     machine = planned(settings.placement, placed, bool, lambda: load_of(plan, placed, settings))
@@ -67,7 +71,8 @@ def plan_array_job(
     what = " and ".join(f"{', '.join(array.names[:2])} ({array.spec})" for array in asked.inputs)
     return Estimate(
         f"{workflow.name} of {what} to {path} ({asked.stored})", workers.description, asked.nbytes, 1, False,
-        len(regions), taken, _needs(asked, path, machine, taken, seats(*place)), time, unknown,
+        len(regions), taken, _needs(asked, path, stored, machine, taken, seats(*place)), time, unknown,
+        counted="input, output",
     )  # fmt: skip
 
 
@@ -85,7 +90,7 @@ def _held(plan: ArrayPlan, region: Bounds, elements: int) -> int:
     return max(taken, min(everything, elements * itemsizes))
 
 
-def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats) -> list[Need]:
+def _needs(asked: Accepted, path: str, nbytes: int, machine: Planned, taken: int, most: Seats) -> list[Need]:
     workers, chosen = machine.workers, machine.chosen
     advice = "give a smaller --chunk-size, or free some memory"
     processes = max(1, chosen.processes)
@@ -93,10 +98,18 @@ def _needs(asked: Accepted, path: str, machine: Planned, taken: int, most: Seats
     if chosen.gpus:
         what, free, tasks = "memory of each GPU", min(gpu.free for gpu in chosen.gpus), most.device or LANES
     several = f"{tasks} task{'s'[: tasks > 1]} × {size(taken)} of inputs and output"
-    needs = [Need(what, free, tasks * COPIES * taken, f"{several} × {COPIES} copies", tasks * taken, several, advice)]
-    nbytes, whole = int(asked.stored.nbytes), f"{asked.stored}, beside any file of its name"
-    disk = free_disk(split_output(path)[0])
+    chunk, decoding = max(chunks := _chunks(asked), default=0), workers.threads
+    in_words = f" + {decoding} decoded chunks of {size(chunk)}, and as stored" if chunks else ""
+    needs = [Need(what, free, tasks * COPIES * taken + 2 * decoding * chunk, f"{several} × {COPIES} copies{in_words}",
+                  tasks * taken + chunk, several, advice)]  # fmt: skip
+    whole, disk = f"{asked.stored}, beside any file of its name", free_disk(split_output(path)[0])
     return [*needs, Need("disk", disk, nbytes, whole, nbytes, whole, "free some space, or write it elsewhere")]
+
+
+def _chunks(asked: Accepted) -> list[int]:
+    """Bytes of a chunk of each input whose chunks are decoded whole, however small a region is."""
+    fillers = [array.filler for array in asked.inputs if isinstance(array, FilledArray)]
+    return [filler.chunked.grid.chunk_bytes for filler in fillers if isinstance(filler, ChunkedRegions)]
 
 
 def _time(plan: ArrayPlan, asked: Accepted, settings: Settings, machine: Planned) -> Time:
@@ -107,7 +120,8 @@ def _time(plan: ArrayPlan, asked: Accepted, settings: Settings, machine: Planned
     everything = model.checks(asked.nbytes, operations) / machine.faster
     checks = time_of_checks(settings.verify, computing, everything, device, workflow.whole)
     stage = "verify" if checks > model.stage_share * computing else model.stage
-    left_out = ["--replay"] if settings.replay else []
+    left_out = [DECODING] if _chunks(asked) else []
+    left_out += ["--replay"] if settings.replay else []
     return Time(model.start_up + machine.start_up, computing + checks, checks, stage, " and ".join(left_out),
                 model.measured)  # fmt: skip
 

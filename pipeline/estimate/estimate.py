@@ -9,6 +9,8 @@ from typing import Any
 
 from pipeline.errors import UsageError
 
+DECODING = "decoding what the file has in another form"  # which the time of a plan leaves out
+
 
 @dataclass(frozen=True)
 class Need:
@@ -69,6 +71,8 @@ class Estimate:
         Or regions, of `chunk_bytes` each at most.
     needs, time
         None if it is not known, and then why not.
+    counted
+        What `nbytes` are of.
     """
 
     what: str
@@ -81,6 +85,7 @@ class Estimate:
     needs: Sequence[Need]
     time: Time | None
     unknown: str = ""
+    counted: str = "input"
 
     def refuse(self, name: str) -> None:
         """Raise UsageError if something does not fit."""
@@ -96,7 +101,7 @@ class Estimate:
         facts = [
             ("plan", self.what),
             ("computed on", self.where),
-            ("input", f"{self.nbytes:,} bytes in {self.chunks:,} chunk{'s'[: self.chunks != 1]} of at most "
+            (self.counted, f"{self.nbytes:,} bytes in {self.chunks:,} chunk{'s'[: self.chunks != 1]} of at most "
                       f"{size(self.chunk_bytes)}"),
             ("passes", passes),
             *((need.what, f"{size(need.most)} at most, {size(need.free)} free: {need.how}") for need in self.needs),

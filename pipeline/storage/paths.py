@@ -99,6 +99,8 @@ def expand(pattern: str, recursive: bool = False) -> list[str]:
         from pipeline.storage.remote.patterns import expand_url
 
         return list(expand_url(pattern))
+    if not pattern:  # as a path it would be the current folder
+        raise UsageError("expected a path or a pattern, got an empty one; is a variable of the shell not set?")
     if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
         paths = [pattern]
     else:

@@ -62,6 +62,12 @@ def _is_sigmf(path: str, head: bytes) -> bool:
     return path.endswith(META) or (path.endswith(DATA) and os.path.exists(path.removesuffix(DATA) + META))
 
 
+def parts_of(path: str) -> tuple[str, ...]:
+    """The files that hold what a path names: of a SigMF recording its metadata and its samples."""
+    stem = path.removesuffix(META).removesuffix(DATA)
+    return (stem + META, stem + DATA) if _is_sigmf(path, b"") else (path,)
+
+
 def _is_edf(path: str, head: bytes) -> bool:
     """Whether a file begins as an EDF or BDF file whose header has the length that its signals need."""
     if not head.startswith((b"0       ", b"\xffBIOSEMI")):

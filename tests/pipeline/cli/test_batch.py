@@ -188,6 +188,9 @@ REFUSED = [
     ("[[jobs]]\njob = 'histogram'\neach = 'none-*.bin'", "expected at least one file to match"),
     ("[[jobs]]\njob = 'histogram'\neach = 'run-*.bin'\noutput = 'same.json'", "both histogram run-0.bin and histogram "
      "run-1.bin write same.json; {stem} and {name}"),
+    ("[[jobs]]\njob = 'transpose'\nfiles = 'x.npy'\noutput = 'o.h5::/a'\n[[jobs]]\njob = 'transpose'\nfiles = 'x.npy'\n"
+     "output = 'o.h5::/b'", "both transpose and transpose write o.h5::/b"),
+    ("[[jobs]]\njob = 'digest'\neach = 'run-*.bin'\nperformance-report = 'r.html'", "run-1.bin write r.html"),
     ("[[jobs]]\njob = 'map'\nfiles = 'x.npy'\noutput = 'y.npy'", "job 1 (map): "),
     ("jobs = 5", "expected one or more tables [[jobs]], got int"), ("", "got none"), ("[[jobs]", "expected TOML"),
     ("[[jobs]]\njob = 'reduce'\nfiles = 'a'\nalso = ['redcue']", "--also: expected a job out of"),

@@ -178,6 +178,17 @@ def test_a_failure_while_reading_is_no_difference(folder: Path, monkeypatch: pyt
     assert done.exit_code == 2 and "compare failed: ZeroDivisionError" in done.stderr
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["compare a.npy a.npy", "compare a.npy b.npy --json", "diff a.json a.json"])
+def test_an_answer_that_nobody_can_read_is_no_difference(command: str) -> None:
+    save(a=np.arange(9), b=np.arange(10))
+    assert CliRunner().invoke(cli, ["reduce", "a.npy", "-o", "a.json"]).exit_code == 0
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "pipeline", *command.split()]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, "expected to write to standard output" in done.stderr) == (2, True)
+
+
 def test_a_file_that_changes_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(a=np.arange(999), b=np.arange(999))
     read = pipeline.compare.read_blocks

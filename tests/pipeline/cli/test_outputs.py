@@ -64,7 +64,7 @@ SAME = [
     ("histogram data.bin --edges e.csv -o e.csv", "--edges e.csv and -o e.csv"),
     ("histogram data.bin --edges e.csv -o ./e.csv", "--edges e.csv and -o ./e.csv"),
     ("histogram data.bin --edges e.csv -o hard.csv", "--edges e.csv and -o hard.csv"),
-    ("histogram data.bin --edges e.csv --trace e.csv", "--edges e.csv and --trace e.csv"),
+    ("histogram data.bin --edges e.csv --trace hard.json", "--edges e.csv and --trace hard.json"),
     ("histogram data.bin -o a.json --also 'reduce -o ./a.json'", "-o a.json and --also reduce: -o ./a.json"),
     (
         "histogram data.bin -o a.json --also 'reduce -o ../here/a.json'",
@@ -74,10 +74,10 @@ SAME = [
     ("histogram data.bin -o e.csv --also 'reduce -o hard.csv'", "-o e.csv and --also reduce: -o hard.csv"),
     ("histogram data.bin --also 'histogram --edges e.csv' -o e.csv", "--also histogram: --edges e.csv and -o e.csv"),
     ("histogram data.bin -o a.json --trace a.json", "-o a.json and --trace a.json"),
-    ("histogram data.bin --trace data.bin", "data.bin and --trace data.bin"),
+    ("histogram data.bin --trace data.json", "data.bin and --trace data.json"),
     ("histogram data.bin data.json -o data.json", "the output is one of the inputs"),
-    ("transpose a.npy -o b.npy --trace b.npy", "-o b.npy and --trace b.npy"),
-    ("transpose a.npy -o b.npy --trace a.npy", "a.npy and --trace a.npy"),
+    ("transpose a.npy -o b.png --trace b.png", "-o b.png and --trace b.png"),
+    ("transpose a.npy -o b.npy --trace a.json", "a.npy and --trace a.json"),
     ("transpose a.npy -o a.npy", "a.npy and -o a.npy"),
     ("stencil a.npy --weights w.npy -o w.npy", "--weights w.npy and -o w.npy"),
 ]
@@ -87,9 +87,12 @@ SAME = [
 def test_no_two_files_are_one(call: Call, unstarted: None, words: str, named: str) -> None:
     Path("e.csv").write_text("0\n10\n1000\n")
     os.link("e.csv", "hard.csv")
+    os.link("e.csv", "hard.json")
     os.link("data.bin", "data.json")
     Path("folder").symlink_to(".")
     np.save("a.npy", np.ones((5, 7)))
+    if "a.json" in words and "a.npy" in words:
+        os.link("a.npy", "a.json")
     np.save("w.npy", np.ones(7))
     before = {path.name: path.read_bytes() for path in Path().iterdir() if path.is_file()}
     status, out, err = call(*shlex.split(words))

@@ -73,7 +73,10 @@ def test_report_of_dask(path: str, tmp_path: Path) -> None:
 
 
 def test_report_is_no_input_or_result(path: str, tmp_path: Path) -> None:
-    for other in (["--performance-report", path], ["--performance-report", "a.json", "-o", "a.json"]):
+    os.link(path, tmp_path / "data.html")
+    (tmp_path / "a.json").write_text("")
+    os.link(tmp_path / "a.json", tmp_path / "a.html")
+    for other in (["--performance-report", "data.html"], ["--performance-report", "a.html", "-o", "a.json"]):
         done = command(tmp_path, "histogram", path, *other)
         assert done.returncode == 2
         assert "expected different files, got one and the same" in done.stderr

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pipeline
+from pipeline.engine import array_request, array_task
 from pipeline.engine.array_boxes import _boxes
 from pipeline.storage.piece_regions import ChunkedRegions
 from tests.cases.format_case import package_of
@@ -88,6 +89,27 @@ def test_a_chunk_is_decoded_a_few_times(tmp_path: Path, kind: str, decoded: list
         np.testing.assert_array_equal(got, sums)
         assert _times(decoded, CHUNKS[kind]) <= 8  # and of the chunks on both sides
         decoded.clear()
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize(("most", "times"), [(2**20, 2), (60_000, 16)])
+def test_a_chunk_that_is_larger_than_regions_are(
+    tmp_path: Path, decoded: list[Bounds], monkeypatch: pytest.MonkeyPatch, most: int, times: int
+) -> None:
+    """One region has all of it, up to a limit, and is checked in one piece."""
+    monkeypatch.setattr(array_request, "REGION_BYTES", dict.fromkeys(array_request.REGION_BYTES, SOME))
+    monkeypatch.setattr(array_task, "CHECKED_BYTES", SOME)
+    for module in (array_request, array_task):
+        monkeypatch.setattr(module, "DECODED_BYTES", most)
+    item = _stored(tmp_path, ARRAY.shape)
+    turned = pipeline.run("transpose", item, output=tmp_path / "t.npy", verify="full", device="cpu").array
+    np.testing.assert_array_equal(turned, ARRAY.T)
+    assert 2 <= len(decoded) <= times
+    assert max(2 * ARRAY.itemsize * prod(sizes(region)) for region in decoded) <= most
+    decoded.clear()
+    asked = pipeline.run("transpose", item, output=tmp_path / "t.npy", verify="off", device="cpu", chunk_bytes=SOME)
+    np.testing.assert_array_equal(asked.array, ARRAY.T)
+    assert max(2 * ARRAY.itemsize * prod(sizes(region)) for region in decoded) <= SOME
 
 
 @pytest.mark.usefixtures("shared")

@@ -87,6 +87,16 @@ def test_none(tmp_path: Path, tree: Path) -> None:
         open_source((str(tree),))
 
 
+@pytest.mark.parametrize("item", ["", "::x", "[0:5]"])
+def test_nothing_is_not_the_current_folder(tree: Path, monkeypatch: pytest.MonkeyPatch, item: str) -> None:
+    """As of a variable of the shell that is not set."""
+    monkeypatch.chdir(tree)
+    with pytest.raises(UsageError):
+        pipeline.run("digest", item, recursive=True)
+    with pytest.raises(UsageError, match="got an empty one"):
+        expand("", True)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_folder_that_cannot_be_read(tree: Path) -> None:
     (tree / "a" / "b").chmod(0)

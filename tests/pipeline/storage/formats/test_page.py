@@ -94,6 +94,16 @@ def test_raw_samples_of_which_not_even_the_number_is_known(folder: Path, capsys:
     assert first.endswith("odd.bin: raw, 7 bytes") and "say what its samples are, for example --dtype int16" in why
 
 
+@pytest.mark.parametrize("name", ["loop.bin", "gone.bin", "empty.bin"])
+def test_the_only_file_cannot_be_read(folder: Path, name: str) -> None:
+    """The exit status is the one that it has among others, whatever keeps it from being read."""
+    (folder / "loop.bin").symlink_to("loop.bin")
+    (folder / "empty.bin").touch()
+    with pytest.raises(Failure) as caught:
+        cli.main(["info", name], standalone_mode=False)
+    assert caught.value.exit_code == 2
+
+
 def test_one_file_of_several_that_cannot_be_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The others are described, and the exit status tells; alone it is an error."""
     (folder / "b.tif").write_bytes(b"II*\0")
