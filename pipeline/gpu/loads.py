@@ -30,6 +30,10 @@ class Made(Protocol):
     def began(self) -> Any:
         """The event with which the device began to decode it, into memory of its own; None if it does not."""
 
+    @property
+    def decoded(self) -> Any:
+        """The event with which it ended."""
+
     def get(self) -> None:
         """Wait until it is decoded."""
 
@@ -43,6 +47,7 @@ class Arrived:
 
     samples: Callable[[], Any]
     began: ClassVar[None] = None
+    decoded: ClassVar[None] = None
 
     def get(self) -> None:
         """Nothing was started."""

@@ -257,9 +257,9 @@ def test_the_next_batch_is_decompressed_while_one_is_counted(
     monkeypatch.setattr(nvcomp.Decompressing, "get", lambda one: ended.append(one) or get(one))
     blocks_ = device_blocks(chunk, Timeline(), nbytes)
     np.testing.assert_array_equal(next(blocks_).get(), samples[:100])
-    assert len(started) == DECODED and ended == started[:1]
+    assert len(started) == DECODED and [*dict.fromkeys(ended)] == started[:1]
     blocks_.close()
-    assert ended == started
+    assert [*dict.fromkeys(ended)] == started
 
 
 def test_what_was_started_ends_before_its_memory_is_released(
