@@ -129,6 +129,33 @@ def test_what_differs_does_not_share_a_call(tmp_path: Path, library: Any) -> Non
     assert [len(part.plans) if isinstance(part, Batch) else 0 for part in parts] == [1, 2, 1, 0, 1, 2, 1]
 
 
+@pytest.mark.parametrize("nbytes", [10_000, 100_000, BLOCK])
+@pytest.mark.parametrize("least", [1, 32])
+def test_batches_are_the_same_however_many_slabs_are_planned_at_a_time(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, nbytes: int, least: int
+) -> None:
+    """Also beside what is no slab, and slabs of another scheme or for the host."""
+    first, second = CASES["hdf5 lz4"].written(tmp_path), CASES["hdf5 one dimension"].written(tmp_path)
+    in_slabs(monkeypatch, 3000)
+    monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", least)
+    slabs_, others = ([*open_source((one.item,)).pieces()] for one in (first, second))
+    short = slabs_[2]
+    assert isinstance(short, BlockPiece) and isinstance(short.block, Slab)
+    cut = np.where(short.block.stored.table >= 0, [0, 0, 1], -1)
+    stored = replace(short.block.stored, places=cut.tobytes())
+    short = replace(short, block=replace(short.block, stored=stored))
+    pieces = [*slabs_, Piece("a", 0, 8, None), *slabs_, short, *others, short, *slabs_[:5]]
+
+    def made(window: int) -> list[Any]:
+        monkeypatch.setattr(of_slabs, "WINDOW", window)
+        parts = batches(pieces, open_source((first.item,)).dtype, nbytes)
+        return [[plan.piece for plan in part.plans] if isinstance(part, Batch) else part for part in parts]
+
+    together = made(len(pieces) + 1)
+    assert [piece for part in together for piece in (part if isinstance(part, list) else [part])] == pieces
+    assert all(made(window) == together for window in (1, 2, 3, len(slabs_), len(slabs_) + 1))
+
+
 @pytest.mark.parametrize("name", ["zarr 3", "zarr 2, zlib", "zarr 2, lz4"])
 def test_a_buffer_has_room_for_aligned_chunks(tmp_path: Path, library: Any, name: str) -> None:
     written = CASES[name].written(tmp_path)
@@ -260,6 +287,19 @@ def test_the_next_batch_is_decompressed_while_one_is_counted(
     assert len(started) == DECODED and [*dict.fromkeys(ended)] == started[:1]
     blocks_.close()
     assert [*dict.fromkeys(ended)] == started
+
+
+def test_first_batches_of_a_chunk_are_read_before_what_other_chunks_read_ahead(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk, _, nbytes = in_files(tmp_path, monkeypatch)
+    orders, begin = list[int](), Batch.begin
+    monkeypatch.setattr(Batch, "begin", lambda part, order, slot: orders.append(order) or begin(part, order, slot))
+    for _ in range(CHUNKS):
+        assert len([*device_blocks(chunk, Timeline(), nbytes)]) == 10
+    first, second = orders[:10], orders[10:]
+    assert max(first[:DECODED] + second[:DECODED]) < min(first[DECODED:])
+    assert len({*first[DECODED:]}) == len({*second[DECODED:]}) == 1 and first[-1] < second[-1]
 
 
 def test_what_was_started_ends_before_its_memory_is_released(
