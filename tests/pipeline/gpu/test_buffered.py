@@ -74,7 +74,8 @@ class Device:
 
 
 @pytest.mark.parametrize(
-    ("reading", "decoding", "computing"), [(10, 2, 1), (10, 1, 2), (10, 2, 2), (0, 2, 1), (0, 1, 2), (3, 2, 2), (0, 1, 0)]
+    ("reading", "decoding", "computing"),
+    [(10, 2, 1), (10, 1, 2), (10, 2, 2), (0, 2, 1), (0, 1, 2), (3, 2, 2), (0, 1, 0)],
 )
 def test_kernels_are_busy_while_the_device_decodes_or_computes(
     monkeypatch: pytest.MonkeyPatch, reading: float, decoding: float, computing: float
