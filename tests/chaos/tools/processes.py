@@ -254,7 +254,12 @@ def _runs(pid: int) -> bool:
 
 def fork_servers(pid: int) -> Sequence[psutil.Process]:
     """The fork server among the descendants of a process, if it has started."""
-    return [child for child in _descendants(pid) if _is_server(child) and not _is_server(child.parent())]
+    found = []
+    for child in _descendants(pid):
+        with suppress(psutil.NoSuchProcess):  # it may end while it is looked at
+            if _is_server(child) and not _is_server(child.parent()):
+                found.append(child)
+    return found
 
 
 def workers(pid: int) -> Sequence[psutil.Process]:
