@@ -15,9 +15,8 @@ import pytest
 from pipeline.gpu import decoding, nvcomp
 from pipeline.gpu.blocks import device_blocks
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import library
+from tests.cases.device_slabs import in_files, library
 from tests.emulator.array import DeviceArray, Memory
-from tests.pipeline.gpu.test_batches import in_files
 
 __all__ = ["library"]
 
