@@ -20,7 +20,7 @@ from pipeline.gpu.transfer import PINNED, Arriving, Transfer, gather, opened, tr
 from pipeline.storage.packed import PackedFiller
 from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 
-DECODED = 2  # blocks of a chunk at a time that a device decodes: while one is counted, it goes on with the next
+DECODED = 2  # blocks of a chunk that are decoded on a device: while one is counted, the next one is decoded
 
 
 class Made(Protocol):
