@@ -231,7 +231,7 @@ def _product(first: tuple[Any, Any], whole: bool, specs: Sequence[Spec], options
         return LibraryProduct(result, whole, out)
     dtypes = tuple(result if result.kind == "f" else spec.dtype for spec in specs)
     if isinstance(first[0], np.ndarray):
-        return product_on_cpu((dtypes[0], dtypes[1]), result, whole, out)
+        return product_on_cpu((dtypes[0], dtypes[1]), result, first if whole else None, out)
     from kernels.matmul.gpu import product_for
 
     return product_for((dtypes[0], dtypes[1]), result, inner, *first)
@@ -256,7 +256,7 @@ def notes(specs: Sequence[Spec], options: MatmulOptions) -> dict[str, str]:
     small = is_small(dtype, factors.rows, factors.inner, factors.columns)
     on_gpu = "in digits" if small else f"modulo {moduli_for(sum(bits), factors.inner)} numbers"
     narrow = dtype.kind == "f" and dtype.itemsize < 8
-    on_cpu = "in float64 where that is certain, else " * narrow + "in pieces of 19 bits"
+    on_cpu = "in float64 where that is certain, else " * narrow + "in 128 bits or pieces of 19 bits"
     how = f"on a GPU {on_gpu} of 8 bits, on a CPU {on_cpu}"
     if dtype.kind != "f":
         given = " (--arithmetic float is for floats)" if options.arithmetic == "float" else ""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.tiles import ahead
+from kernels.matmul.check_each import EachCheck, float_check
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_integers import IntegerCheck
 from kernels.matmul.check_library import LibraryCheck
@@ -59,10 +60,10 @@ class ProductCheck:
         with np.errstate(all="ignore"):
             factors = _factors(read, region, shapes, dtypes, self._sample)
             sums = side.sums if side else None
-            self._check: FloatCheck | IntegerCheck
+            self._check: FloatCheck | EachCheck | IntegerCheck
             if dtype.kind == "f":
-                kind = LibraryCheck if library else FloatCheck
-                self._check = kind(factors, shape, FORMATS[dtype.name], random, sums)
+                make = LibraryCheck if library else float_check
+                self._check = make(factors, shape, FORMATS[dtype.name], random, sums)
             else:
                 self._check = IntegerCheck(factors, shape, random, sums)
         # One core computes them, exactly, while others prepare the next check.

@@ -49,7 +49,7 @@ class ElementCheck(Measured):
     ) -> None:  # fmt: skip
         super().__init__(factors, shape, format, columns, library)
         self.inner, self.undetected = factors.inner, 0.0
-        self._held = int(min(HELD, factors.most / COPIES))
+        self._held = factors.within(HELD, COPIES)
         self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 
     def wrong_singly(self) -> list[str]:

@@ -29,6 +29,7 @@ from kernels.matmul.check_lines import (
     row_tiles,
     scaled_back,
     sizes_of,
+    work,
 )
 from kernels.matmul.check_sums import HEIGHT, TileSums
 from kernels.matmul.factors import Factors
@@ -37,7 +38,7 @@ from kernels.matmul.formats import Format
 # Share of the elements of a tile that are examined, at most; if there are more, all of them are checked one by one.
 SUSPECTS = 2**-5
 ADDITION = 2  # multiplications that take as long as adding a number to a sum, compiled
-COMPILED = 2**26  # multiplications that make it worth compiling
+COMPILED = 2**26  # `work` that makes it worth compiling
 BUDGET, SHARE = 2**33, 8  # multiplications to examine elements: this many, or that fraction of the product's
 
 
@@ -103,7 +104,7 @@ class FloatCheck(ElementCheck):
         side: Side | None = None,
     ) -> None:  # fmt: skip
         rows, columns = shape[-2:]
-        large = len(shape) == 2 and rows * columns * factors.inner >= COMPILED
+        large = len(shape) == 2 and work(rows, factors.inner, columns) >= COMPILED
         self._library = functions() if large else None
         super().__init__(factors, shape, format, side.columns if side else None, self._library)
         if self._worth_it(rows, factors.inner, columns):

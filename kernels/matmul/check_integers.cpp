@@ -30,7 +30,7 @@ struct Row {
     static constexpr bool WIDE = sizeof(T) == 8;
 
     static void times(const T* x, size_t n, const int32_t* const (&vectors)[VECTORS], const int64_t* primes,
-                      int64_t* out) {
+                      const int64_t* powers, int64_t* out) {
         int64_t totals[VECTORS] = {};
         for (size_t start = 0; start < n; start += MOST) {
             int64_t lower[VECTORS] = {}, upper[VECTORS] = {};
@@ -52,21 +52,35 @@ struct Row {
                 add_products(high, some, vectors, at, upper);
             }
             for (size_t v = 0; v < VECTORS; ++v) {
-                const int64_t high = upper[v] % primes[v] * ((int64_t(1) << 32) % primes[v]);
-                totals[v] = (totals[v] + lower[v] % primes[v] + high % primes[v]) % primes[v];
+                totals[v] += lower[v] % primes[v];
+                if (WIDE) totals[v] += upper[v] % primes[v] * powers[v];
+                if (WIDE || n > MOST) totals[v] %= primes[v];
             }
         }
         for (size_t v = 0; v < VECTORS; ++v) out[v] = (totals[v] + primes[v]) % primes[v];
     }
 };
 
+// Matrices, whose rows and matrices are so many numbers apart; `of` has the number of each.
+struct Stack {
+    const void* numbers;
+    size_t rows, columns, row, matrix;
+    const int64_t* of;
+};
+
 template <class T, class Upper>
-void rows_times(const void* numbers, size_t rows, size_t columns, size_t stride, const int32_t* vectors,
-                const int64_t* primes, int64_t* out) {
-    const int32_t* all[VECTORS];
-    for (size_t v = 0; v < VECTORS; ++v) all[v] = vectors + v * columns;
-    for (size_t i = 0; i < rows; ++i)
-        Row<T, Upper>::times(static_cast<const T*>(numbers) + i * stride, columns, all, primes, out + i * VECTORS);
+void stack_times(const Stack& stack, size_t matrices, const int32_t* vectors, const int64_t* of_vectors,
+                 const int64_t* primes, int64_t* out) {
+    int64_t powers[VECTORS];
+    for (size_t v = 0; v < VECTORS; ++v) powers[v] = (int64_t(1) << 32) % primes[v];
+    for (size_t m = 0; m < matrices; ++m) {
+        const int32_t* all[VECTORS];
+        for (size_t v = 0; v < VECTORS; ++v)
+            all[v] = vectors + (static_cast<size_t>(of_vectors[m]) * VECTORS + v) * stack.columns;
+        const T* x = static_cast<const T*>(stack.numbers) + static_cast<size_t>(stack.of[m]) * stack.matrix;
+        for (size_t i = 0; i < stack.rows; ++i, x += stack.row, out += VECTORS)
+            Row<T, Upper>::times(x, stack.columns, all, primes, powers, out);
+    }
 }
 
 }  // namespace
@@ -74,17 +88,19 @@ void rows_times(const void* numbers, size_t rows, size_t columns, size_t stride,
 // Numbered as in check_integers.py.
 enum Type { INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64 };
 
-// out[row][vector], not negative, of vectors[vector][column].
-extern "C" void times(int type, const void* numbers, size_t rows, size_t columns, size_t stride, const int32_t* vectors,
+// Of each matrix out[row][vector], not negative, of vectors[vector][column]: those with its number in `of_vectors`.
+extern "C" void times(int type, const void* numbers, size_t matrices, size_t rows, size_t columns, size_t row,
+                      size_t matrix, const int64_t* of, const int32_t* vectors, const int64_t* of_vectors,
                       const int64_t* primes, int64_t* out) {
+    const Stack stack{numbers, rows, columns, row, matrix, of};
     switch (type) {
-        case INT8: rows_times<int8_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case UINT8: rows_times<uint8_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case INT16: rows_times<int16_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case UINT16: rows_times<uint16_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case INT32: rows_times<int32_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case UINT32: rows_times<uint32_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case INT64: rows_times<int64_t, int32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
-        case UINT64: rows_times<uint64_t, uint32_t>(numbers, rows, columns, stride, vectors, primes, out); break;
+        case INT8: stack_times<int8_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case UINT8: stack_times<uint8_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case INT16: stack_times<int16_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case UINT16: stack_times<uint16_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case INT32: stack_times<int32_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case UINT32: stack_times<uint32_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case INT64: stack_times<int64_t, int32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
+        case UINT64: stack_times<uint64_t, uint32_t>(stack, matrices, vectors, of_vectors, primes, out); break;
     }
 }

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_lines import row_tiles
+from kernels.matmul.check_lines import row_tiles, work
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import INTEGERS
 
@@ -27,7 +27,8 @@ ESCAPE = (13 / len(PRIMES) + 1 / (PRIMES[0] - 1)) ** TRIALS
 
 TYPES = INTEGERS  # numbered as in check_integers.cpp
 SLAB = 2**22  # sums of rows of B that are held at a time
-COMPILED = 2**26  # multiplications that make it worth compiling
+STACKED = 2**16  # numbers of a stack that a thread takes at a time
+COMPILED = 2**24  # `work` that makes it worth compiling
 MOST = 2**22  # numbers in a sum of products in float64: 16 bits times 13 bits, below 2**53
 
 Array = NDArray[Any]
@@ -67,8 +68,8 @@ class IntegerCheck:
     def __init__(
         self, factors: Factors, shape: tuple[int, ...], random: np.random.Generator, side: Side | None = None
     ) -> None:
-        large = len(shape) == 2 and math.prod(shape) * factors.inner >= COMPILED
-        self._library = library = cxx.library(SOURCE) if large else None
+        large = math.prod(shape[:-2]) * work(shape[-2], factors.inner, shape[-1]) >= COMPILED
+        self._library = library = functions() if large else None
         if side:
             primes, vectors = side.primes, side.vectors
         else:
@@ -76,7 +77,7 @@ class IntegerCheck:
             vectors = np.stack([random.integers(1, prime, shape[-1]) for prime in primes], axis=-1)
         self._parts = row_tiles(shape[:-2], shape[-2])
         self._expected = expected = np.zeros((*shape[:-1], TRIALS), np.int64)
-        slabs, b = tiles(factors.inner, max(1, int(min(SLAB, factors.most)))), side.sums if side else None
+        slabs, b = tiles(factors.inner, max(1, factors.within(SLAB))), side.sums if side else None
         for slab in slabs:
             if b is None or len(slabs) > 1:
                 of_parts = factors.parts(factors.columns, slab)
@@ -109,19 +110,43 @@ class IntegerCheck:
 def residues(library: ctypes.CDLL | None, matrices: Array, vectors: Array, primes: Array) -> Array:
     """Products of matrices, shape (..., M, N), and vectors (..., N, primes), each modulo its prime; int64.
 
-    A library of check_integers.cpp takes single matrices.
+    `library` is that of check_integers.cpp.
     """
     if library is None:
         return residues_numpy(matrices, vectors, primes)
-    function, size, address = library.times, ctypes.c_size_t, ctypes.c_void_p
-    function.argtypes, function.restype = (ctypes.c_int, address, size, size, size, address, address, address), None
-    if matrices.strides[1] != matrices.itemsize:
+    batch, rows = np.broadcast_shapes(matrices.shape[:-2], vectors.shape[:-2]), matrices.shape[-2]
+    if matrices.strides[-1] != matrices.itemsize or matrices.ndim > 2:
         matrices = np.ascontiguousarray(matrices)
-    stride = matrices.strides[0] // matrices.itemsize
-    of_rows, out = np.ascontiguousarray(vectors.T, np.int32), np.empty((len(matrices), TRIALS), np.int64)
-    function(TYPES.index(matrices.dtype.name), matrices.ctypes.data, *matrices.shape, stride, of_rows.ctypes.data,
-             primes.ctypes.data, out.ctypes.data)  # fmt: skip
-    return out
+    of, of_vectors = (_numbered(stack.shape[:-2], batch) for stack in (matrices, vectors))
+    matrices = matrices.reshape(math.prod(matrices.shape[:-2]), *matrices.shape[-2:])
+    of_rows = np.ascontiguousarray(np.swapaxes(vectors, -1, -2), np.int32)
+    out = np.empty((len(of), rows, TRIALS), np.int64)
+
+    def times(part: slice) -> None:
+        matrix, row, _ = (stride // matrices.itemsize for stride in matrices.strides)
+        library.times(
+            TYPES.index(matrices.dtype.name), matrices.ctypes.data, part.stop - part.start, *matrices.shape[1:], row,
+            matrix, of[part].ctypes.data, of_rows.ctypes.data, of_vectors[part].ctypes.data, primes.ctypes.data,
+            out[part].ctypes.data,
+        )  # fmt: skip
+
+    on_tiles(times, tiles(len(of), max(1, STACKED // max(1, math.prod(matrices.shape[1:])))))
+    return out.reshape(*batch, rows, TRIALS)
+
+
+def _numbered(own: tuple[int, ...], batch: tuple[int, ...]) -> Array:
+    """For each matrix of a stack that is broadcast, which one of its own it is."""
+    numbers = np.broadcast_to(np.arange(math.prod(own)).reshape(own), batch)
+    return np.ascontiguousarray(numbers.reshape(-1))
+
+
+def functions() -> ctypes.CDLL | None:
+    """What is compiled; None without a C++ compiler."""
+    library = cxx.library(SOURCE)
+    if library is not None:
+        size, address = ctypes.c_size_t, ctypes.c_void_p
+        library.times.argtypes, library.times.restype = (ctypes.c_int, address, *[size] * 5, *[address] * 5), None
+    return library
 
 
 def residues_numpy(matrices: Array, vectors: Array, primes: Array) -> Array:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kernels.common.tiles import HEIGHT, tiles
 from kernels.matmul.factors import of_batch
 
+NUMBER = 64  # multiplications that take NumPy as long as all it does to a number besides
 INNER = 128  # products that BLAS adds up at a time: the error of a sum grows with this and with their number
 # Rows and columns are scaled by powers of two to magnitudes of 1/2 to 1, so that nothing overflows. Lines below this
 # exponent are scaled as if they had it, so that scaling back the elements of C does not overflow either.
@@ -126,6 +127,11 @@ def _in_pairs(exponents: Array) -> Array:
     common = max(number, key=lambda exponent: number[exponent] + number.get(exponent - 1, 0))
     pairs: Array = exponents + (common - exponents) % 2
     return pairs
+
+
+def work(rows: int, inner: int, columns: int) -> int:
+    """How long NumPy takes to check a product of matrices, in multiplications."""
+    return rows * inner * columns + NUMBER * (rows * inner + inner * columns + rows * columns)
 
 
 def add_product(total: Array, a: Array, b: Array) -> None:

@@ -72,9 +72,7 @@ class TileSums:
         )
         self._weights = weights_of(measured.columns.scales).astype(self._real)
         self.parts = tiles(factors.rows, HEIGHT) if parts is None else list(parts)
-        self._slabs = tiles(
-            factors.inner, max(1, int(min(HELD, factors.most)) // max(1, self._number) // INNER) * INNER
-        )
+        self._slabs = tiles(factors.inner, max(1, factors.within(HELD) // max(1, self._number) // INNER) * INNER)
         # INNER products are added up in the check's arithmetic, and these sums as doubles. Of numbers of 16 bits the
         # total is rounded once more, and all that doubles lose is less than another rounding.
         self.terms = INNER + 3

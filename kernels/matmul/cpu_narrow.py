@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles
 from kernels.common.tiles import tiles as tiles_of
+from kernels.matmul import cpu_direct
 from kernels.matmul.cpu import INNER, PIECE, ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.cpu_deferred import Deferred, Dots, address_of, lines_of
+from kernels.matmul.cpu_direct import DirectProduct
 from kernels.matmul.formats import BITS, FORMATS, bits_of
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -239,11 +241,14 @@ class NarrowCpuProduct(Scales):
 
 
 def product_on_cpu(
-    dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], whole: bool = False, out: Array | None = None
-) -> Any:
-    """The faster of the two products on the CPU for these dtypes; `whole`, `out`: as of `NarrowCpuProduct`."""
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]], result: np.dtype[Any], whole: tuple[Array, Array] | None = None,
+    out: Array | None = None,
+) -> Any:  # fmt: skip
+    """The fastest product on the CPU for these dtypes; `whole`: both factors, if one part is all of them."""
+    if whole and cpu_direct.suits(result, *whole) and (library := cpu_direct.functions()):
+        return DirectProduct(library, dtypes, result, out)
     narrow = result.kind == "f" and result.itemsize < 8
-    return NarrowCpuProduct(result, whole, out) if narrow else CpuProduct(dtypes, result)
+    return NarrowCpuProduct(result, whole is not None, out) if narrow else CpuProduct(dtypes, result)
 
 
 def cpu_bytes(

@@ -39,10 +39,10 @@ class Factors:
         self, read: Read, rows: int, inner: int, columns: int, see: See = lambda *_: None, most: float = math.inf
     ) -> None:  # fmt: skip
         self.rows, self.inner, self.columns = rows, inner, columns
-        self.most, held = most, int(min(HELD, most))
+        self._most = most
         self._read, self._see = read, see
         self._kept: tuple[Array, Array] | None = None
-        self.slices = tiles(inner, max(1, held // max(1, rows + columns))) or [slice(0, 0)]
+        self.slices = tiles(inner, max(1, self.within(HELD) // max(1, rows + columns))) or [slice(0, 0)]
         if len(self.slices) == 1:
             self._kept = self.a(slice(0, rows), self.slices[0]), self.b(self.slices[0])
 
@@ -65,10 +65,14 @@ class Factors:
         self._see(number, lines, inner, block)
         return block
 
+    def within(self, numbers: int, copies: int = 1) -> int:
+        """So many numbers, or fewer, of which memory has room for this many copies."""
+        return int(min(numbers, self._most / copies))
+
     def parts(self, lines: int, within: slice | None = None) -> list[slice]:
         """Parts of the sums that one thread reads at a time, of so many rows of A or columns of B."""
         start, stop, _ = (within or slice(self.inner)).indices(self.inner)
-        step = max(1, int(min(READ, self.most)) // max(1, lines) // ALIGNED) * ALIGNED
+        step = max(1, self.within(READ) // max(1, lines) // ALIGNED) * ALIGNED
         return [slice(start + part.start, start + part.stop) for part in tiles(stop - start, step)] or [
             slice(start, stop)
         ]

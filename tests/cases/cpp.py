@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from tests.cases.cpp_digest import check_digest
 from tests.cases.cpp_histogram import check_added_counts
-from tests.cases.cpp_matmul import check_product_residues, check_product_rounding, check_product_sums
+from tests.cases.cpp_matmul import (
+    check_product_elements,
+    check_product_residues,
+    check_product_rounding,
+    check_product_sums,
+)
 from tests.cases.cpp_quantile import check_counts_of_keys
 from tests.cases.cpp_scattered import check_scattered
 from tests.cases.cpp_transpose import check_transpose, check_transposed
@@ -266,7 +271,8 @@ CHECKS = {
     "quantile": check_quantile, "transpose": check_transpose, "transposed": check_transposed,
     "stencil": check_stencil, "sums": check_sums, "scattered": check_scattered, "map": check_map,
     "product sums": check_product_sums, "product residues": check_product_residues,
-    "product rounding": check_product_rounding, "digest": check_digest, "turns": check_turns,
+    "product rounding": check_product_rounding, "product elements": check_product_elements,
+    "digest": check_digest, "turns": check_turns,
 }  # fmt: skip
 
 

@@ -50,11 +50,10 @@ def check_product_sums() -> int:
 
 def check_product_residues() -> int:
     """Residues agree with NumPy's; returns how many were compared."""
-    from kernels.common import cxx
-    from kernels.matmul.check_integers import PRIMES, SOURCE, TRIALS, residues, residues_numpy
+    from kernels.matmul.check_integers import PRIMES, TRIALS, functions, residues, residues_numpy
     from kernels.matmul.formats import INTEGERS
 
-    library, compared = cxx.library(SOURCE), 0
+    library, compared = functions(), 0
     assert library is not None
     primes = np.array(PRIMES[-TRIALS:])
     for dtype, columns in product(INTEGERS, (0, 1, 63, 1024, 1025, 5000)):
@@ -87,4 +86,29 @@ def check_product_rounding() -> int:
                     expected = multiplied(cpu_narrow.NarrowCpuProduct(a.dtype), lambda parts=parts: parts)
             same_bits(got, expected)
             compared += got.size
+    return compared
+
+
+def check_product_elements() -> int:
+    """Products by their definition are those of wider sums, and right for the check; returns how many were compared."""
+    from kernels.matmul import check_each, cpu_direct
+    from kernels.matmul.cpu import CpuProduct
+    from kernels.matmul.factors import Factors
+    from kernels.matmul.formats import DTYPES, FORMATS, multiplied, result_dtype
+    from tests.cases.matmul import factors, same_bits
+
+    compared, direct, check = 0, cpu_direct.functions(), check_each.functions()
+    assert direct is not None and check is not None
+    for dtype, kind, sizes in product(DTYPES, ("special", "close", "ordinary"), (*SHAPES, (70, 3, 66))):
+        a, b = factors(kind if dtype in FORMATS else "ordinary", dtype, *sizes)
+        result = result_dtype((a.dtype, b.dtype))
+        dtypes = (a.dtype, b.dtype)
+        with np.errstate(all="ignore"):
+            got = multiplied(cpu_direct.DirectProduct(direct, dtypes, result), lambda a=a, b=b: [(a, b)])
+            same_bits(got, multiplied(CpuProduct(dtypes, result), lambda a=a, b=b: [(a, b)]))
+            if dtype in FORMATS:
+                random = np.random.default_rng(0)
+                each = check_each.EachCheck(check, Factors.of(a, b), got.shape, FORMATS[dtype], random)
+                assert each.wrong(got) == []
+        compared += got.size
     return compared

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.common import cxx
-from kernels.matmul import check_floats, check_groups
+from kernels.matmul import check_each, check_floats, check_groups
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.formats import FORMATS
 from tests.cases.matmul import FLOATS, Array, factors
@@ -25,6 +25,7 @@ def use(monkeypatch: pytest.MonkeyPatch, way: str, group: int = 4) -> None:
     monkeypatch.setattr(FloatCheck, "_worth_it", lambda check, *sizes: _sums(check, way))
     monkeypatch.setattr(check_floats, "HEIGHT", 0)  # few rows, too
     monkeypatch.setattr(check_floats, "COMPILED", 0 if compiled else 2**60)
+    monkeypatch.setattr(check_each, "COMPILED", 2**60)
     monkeypatch.setattr(check_groups, "GROUPS", dict.fromkeys(FLOATS, (group, 64)))
 
 

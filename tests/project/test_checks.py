@@ -74,8 +74,22 @@ PAIRS = {
     ),
     "stencil": Pair(("stencil.cpu", "stencil.cpu_exact", "stencil.gpu"), ("stencil.check",), COMMON),
     "matmul": Pair(
-        ("matmul.cpu", "matmul.cpu_narrow", "matmul.gpu", "matmul.small", "matmul.small_k", "matmul.library"),
-        ("matmul.check_floats", "matmul.check_library", "matmul.check_sums", "matmul.check_integers"),
+        (
+            "matmul.cpu",
+            "matmul.cpu_direct",
+            "matmul.cpu_narrow",
+            "matmul.gpu",
+            "matmul.small",
+            "matmul.small_k",
+            "matmul.library",
+        ),
+        (
+            "matmul.check_each",
+            "matmul.check_floats",
+            "matmul.check_library",
+            "matmul.check_sums",
+            "matmul.check_integers",
+        ),
         {
             **COMMON,
             "kernels.matmul.formats": "formats, and the number of bits that the definition keeps",

@@ -7,9 +7,8 @@ from operator import mul
 import numpy as np
 import pytest
 
-from kernels.common import cxx
 from kernels.matmul import check_integers, factors
-from kernels.matmul.check_integers import PRIMES, SOURCE, TRIALS, IntegerCheck, residues
+from kernels.matmul.check_integers import PRIMES, TRIALS, IntegerCheck, residues, residues_numpy
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import INTEGERS
 from tests.cases.matmul import Array, generator, on_cpu
@@ -31,7 +30,7 @@ def numbers(dtype: str, shape: tuple[int, int], kind: str) -> Array:
 )
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_residues_are_exact(dtype: str, kind: str, shape: tuple[int, int], compiled: bool) -> None:
-    library = cxx.library(SOURCE) if compiled else None
+    library = check_integers.functions() if compiled else None
     if compiled and library is None:
         pytest.skip("no C++ compiler")
     matrix, random = numbers(dtype, shape, kind), generator("vectors", shape)
@@ -46,6 +45,23 @@ def test_residues_are_exact(dtype: str, kind: str, shape: tuple[int, int], compi
     wide = np.repeat(matrix, 2, axis=1)[:, ::2]  # with gaps between numbers
     np.testing.assert_array_equal(residues(library, wide, vectors, primes), got)
     np.testing.assert_array_equal(residues(library, np.repeat(matrix, 2, axis=0)[::2], vectors, primes), got)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_residues_of_stacks(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """Matrices and vectors that broadcast, some at a time."""
+    library = check_integers.functions()
+    if library is None:
+        pytest.skip("no C++ compiler")
+    primes, random = np.array(PRIMES[-TRIALS:]), generator("stacks", dtype)
+    stack = numbers(dtype, (24 * 3, 7), "any").reshape(4, 6, 3, 7)
+    for stacked in (check_integers.STACKED, 1, 100):
+        monkeypatch.setattr(check_integers, "STACKED", stacked)
+        for of_vectors in ((), (6,), (4, 1), (4, 6)):
+            vectors = np.stack([random.integers(1, prime, (*of_vectors, 7)) for prime in primes], axis=-1)
+            for matrices in (stack, stack[:, ::2][:, [0, 1, 2, 0, 1, 2]], stack[0], stack[:, :1], stack[0, 0]):
+                got = residues(library, matrices, vectors, primes)
+                np.testing.assert_array_equal(got, residues_numpy(matrices, vectors, primes))
 
 
 def wrong_rows(a: Array, b: Array, product: Array, seed: int) -> list[str]:
