@@ -59,7 +59,8 @@ def pinned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
 def to_pinned(array: Any) -> NDArray[Any]:
     """Pinned memory that a contiguous CuPy array is being copied to on the current stream, which nothing waits for.
 
-    Other copies wait within the driver, where threads that read may have to wait for them.
+    Keep it until the copy has ended: once released, it serves something else. Other copies wait within the driver,
+    where threads that read may have to wait for them.
     """
     host: NDArray[Any] = array.get(out=pinned(array.shape, array.dtype), blocking=False)
     return host

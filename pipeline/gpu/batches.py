@@ -25,7 +25,7 @@ from pipeline.storage.pieces import AnyPiece, Piece
 # their size. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Chunks so large that
 # memory has no room for 32 are therefore for the host.
 LEAST_CHUNKS = 32
-WINDOW = 256  # slabs that are planned at a time, at least: mostly those of 1 GiB of samples
+WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
 DECOMPRESSED = "decompressed by nvCOMP"
 
@@ -41,8 +41,8 @@ def batches(
     nbytes
         Bytes of a buffer for blocks, which has to hold the stored chunks of a batch.
     spare
-        Bytes of the device that decompressing may take besides. Only where there are enough for `DECODED` batches as
-        large as they may become, one is decompressed while another one is counted.
+        Bytes of the device that decompressing may take besides. Where they are enough for `DECODED` batches of the
+        largest size, the next batch is decompressed while one is counted.
     """
     if transfer_path() != PINNED or nvcomp.library() is None:
         yield from pieces
@@ -76,7 +76,7 @@ def _in_batches(plans: Iterator[Plan], nbytes: int, most: int, ahead: bool) -> I
         for part, end in _Slabs(waiting, nbytes, most, ahead).batches(more) if waiting else ():
             yield part
             planned = end
-        window = WINDOW if planned else 2 * window
+        window = WINDOW if planned else 2 * window  # all that wait are looked at again
         del waiting[:planned]
 
 

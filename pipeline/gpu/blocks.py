@@ -55,7 +55,8 @@ def device_blocks(
     chunk
     timeline
         Gets, for each block, a span ``"read+copy"`` from the arrival of the previous one, and a span ``"kernel"`` for
-        the work that the caller launches on the current stream. NVTX ranges have the same names.
+        decoding it on the device and for the work that the caller launches on the current stream. NVTX ranges have the
+        same names.
     nbytes
         Bytes per block as it is stored.
     beside
@@ -114,7 +115,7 @@ def _loads(
             from pipeline.gpu.batches import DECOMPRESSED
 
             timeline.transfer_paths.add(f"{transfer_path()}, {DECOMPRESSED}")
-            # Until its first batches have come, nothing is decoded in this lane: other lanes have some.
+            # A lane has nothing to decode before its first batches have come; others have.
             orders = chain(repeat(FIRST, DECODED), repeat(order))
             yield from (partial(part.begin, next(orders)) for part in some if not isinstance(part, AnyPiece))
 

@@ -52,12 +52,13 @@ def buffered_blocks(
 class _Kernels:
     """The caller's kernels on blocks that were decoded ahead; they are waited for when the next ones can be launched.
 
-    Their span begins with the decoding, or, if that was under way then, where the one before it ended.
+    Their span begins with the decoding, or, if that was under way then, where the one before it ended. It is as long as
+    the device decodes and computes: between both, the lane may wait for the bytes of the next block.
     """
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._last: tuple[float, Any, Any, int] | None = None
+        self._last: tuple[float, Made, Any, Any, int] | None = None
         self._before: Any = None
         self._until = 0.0  # end of the span before
 
@@ -65,15 +66,17 @@ class _Kernels:
         """Yield the samples of a block, whose bytes arrived at a time of `perf_counter`."""
         import cupy
 
+        launched, ended = cupy.cuda.Event(), cupy.cuda.Event()
         with stage_range("kernel"):
+            block.get()
+            launched.record()
             samples = block.samples()
             self.end()
             nbytes = samples.nbytes
             yield samples
         del samples
-        ended = cupy.cuda.Event()
         ended.record()
-        self._last = arrived, block.began, ended, nbytes
+        self._last = arrived, block, launched, ended, nbytes
 
     def end(self) -> None:
         """Wait for the last ones."""
@@ -81,10 +84,12 @@ class _Kernels:
 
         if self._last is None:
             return
-        arrived, began, ended, nbytes = self._last
+        arrived, block, launched, ended, nbytes = self._last
         ended.synchronize()
-        begins = [began] if self._before is None else [began, self._before]
-        seconds = min(cupy.cuda.get_elapsed_time(begin, ended) for begin in begins) / 1000
+        begins = [block.began] if self._before is None else [block.began, self._before]
+        elapsed = cupy.cuda.get_elapsed_time
+        decoding = min(elapsed(begin, block.decoded) for begin in begins)  # negative if it ended before
+        seconds = (max(decoding, 0.0) + elapsed(launched, ended)) / 1000
         start = max(arrived, self._until)
         self._timeline.add("kernel", start, seconds, nbytes)
         self._last, self._before, self._until = None, ended, start + seconds

@@ -110,6 +110,8 @@ class Decoding:
     ----------
     began
         A CUDA event; None unless it is done ahead.
+    decoded
+        The event with which nvCOMP ended.
     """
 
     def __init__(self, batch: Batch, stored: Any) -> None:
@@ -136,6 +138,7 @@ class Decoding:
             except BaseException:  # there may be no memory for a workspace
                 beside.synchronize()
                 raise
+        self.decoded = self._under_way.ended
 
     def get(self) -> None:
         """Wait until the device has ended."""

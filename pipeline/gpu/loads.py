@@ -20,7 +20,7 @@ from pipeline.gpu.transfer import PINNED, Arriving, Transfer, gather, opened, tr
 from pipeline.storage.packed import PackedFiller
 from pipeline.storage.pieces import AnyPiece, FilledPiece, Piece
 
-DECODED = 2  # blocks of a chunk at a time that a device decodes: while one is counted, it goes on with the next
+DECODED = 2  # blocks of a chunk that are decoded on a device: while one is counted, the next one is decoded
 
 
 class Made(Protocol):
@@ -29,6 +29,10 @@ class Made(Protocol):
     @property
     def began(self) -> Any:
         """The event with which the device began to decode it, into memory of its own; None if it does not."""
+
+    @property
+    def decoded(self) -> Any:
+        """The event with which it ended."""
 
     def get(self) -> None:
         """Wait until it is decoded."""
@@ -43,6 +47,7 @@ class Arrived:
 
     samples: Callable[[], Any]
     began: ClassVar[None] = None
+    decoded: ClassVar[None] = None
 
     def get(self) -> None:
         """Nothing was started."""

@@ -65,15 +65,15 @@ def _workspace_bytes(loaded: Any, algorithm: str, chunks: int, chunk_bytes: int,
 
 
 class Decompressing:
-    """Chunks that a device decompresses; `held` must not be released before it has ended."""
+    """Chunks that a device decompresses; `held` must not be released before it has ended, with the event `ended`."""
 
     def __init__(self, ended: Any, results: NDArray[np.uint32], chunk_bytes: int, refused: bool, held: Any) -> None:
-        self._ended, self._results, self._held = ended, results, held
+        self.ended, self._results, self._held = ended, results, held
         self._chunk_bytes, self._refused = chunk_bytes, refused
 
     def get(self) -> None:
         """Wait until the device has ended."""
-        self._ended.synchronize()
+        self.ended.synchronize()
         self._held = None
 
     def right(self) -> NDArray[np.bool_]:

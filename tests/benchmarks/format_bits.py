@@ -39,7 +39,8 @@ def places() -> Iterator[dict[str, dict[str, Any]]]:
             from dask_cuda import LocalCUDACluster
 
             cluster = LocalCUDACluster(CUDA_VISIBLE_DEVICES=list(range(number)), dashboard_address=None)
-            made[f"{number} gpu"] = {"client": stack.enter_context(Client(stack.enter_context(cluster)))}
+            client = stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
+            made[f"{number} gpu"] = {"client": client, "device": "gpu"}
         yield made
 
 

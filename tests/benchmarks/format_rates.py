@@ -139,8 +139,7 @@ def breakdown(source: Source) -> dict[str, Any] | None:
         rows.append({
             "begin": started - began, "read and copy": arrived - started, "nvCOMP": decompressed - arrived, **taken,
             "other decoding": decoded - decompressed - sum(taken.values()), "histogram": ended - decoded,
-            "stored": stored.nbytes, "samples": block.nbytes, "chunks": len(part.present),
-            "runs": len(part.runs),
+            "stored": stored.nbytes, "samples": block.nbytes, "chunks": len(part.present), "runs": len(part.runs),
         })  # fmt: skip
     counted = rows[1:]
     means = {name: sum(row[name] for row in counted) / len(counted) for name in counted[0]}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pipeline.gpu import batches as of_slabs
 from pipeline.gpu import nvcomp
+from pipeline.gpu.batches import batches
 from pipeline.gpu.blocks import device_blocks
-from pipeline.storage.chunks import Region, plan
+from pipeline.gpu.decoding import Batch
+from pipeline.storage.chunks import Chunk, Region, plan
 from pipeline.storage.formats import slabs as formats
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
@@ -53,3 +57,20 @@ def in_slabs(monkeypatch: pytest.MonkeyPatch, most: int, least: int = 1) -> None
     """Slabs of so many bytes, as far as chunks allow."""
     monkeypatch.setattr(formats, "SLAB_BYTES", most)
     monkeypatch.setattr(formats.Grid.slabs, "__defaults__", (most, least))
+
+
+def in_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Chunk, NDArray[Any], int]:
+    """A chunk of samples in files of 100, each a batch; the samples; and bytes of a buffer that has room for one."""
+    samples = np.random.default_rng(0).integers(0, 9999, 1000).astype("i2")
+    made = package_of("zarr").create_array(
+        str(folder / "a.zarr"), shape=1000, dtype="i2", chunks=100, zarr_format=2,
+        compressors=package_of("numcodecs").LZ4(),
+    )  # fmt: skip
+    made[...] = samples
+    in_slabs(monkeypatch, 1, 1)
+    source = open_source((str(folder / "a.zarr"),))
+    (chunk,) = plan(source, 2**30, "off", 0)
+    nbytes = max(path.stat().st_size for path in (folder / "a.zarr").iterdir() if path.name.isdigit())
+    parts = [*batches(chunk.pieces, source.dtype, nbytes)]
+    assert [len(part.files) for part in parts if isinstance(part, Batch)] == [1] * 10
+    return chunk, samples, nbytes

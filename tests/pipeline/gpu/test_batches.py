@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import blocks, nvcomp, slabs, transfer
+from pipeline.gpu import nvcomp, slabs, transfer
 from pipeline.gpu.batches import batches
-from pipeline.gpu.blocks import CHUNKS, SLOTS, device_blocks
+from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.decoding import Batch
-from pipeline.gpu.loads import DECODED
-from pipeline.storage.chunks import Chunk, plan
+from pipeline.storage.chunks import plan
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import BlockPiece, Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.device_slabs import BLOCK, in_slabs, library, samples_of
-from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 
 __all__ = ["library"]
@@ -129,6 +120,33 @@ def test_what_differs_does_not_share_a_call(tmp_path: Path, library: Any) -> Non
     assert [len(part.plans) if isinstance(part, Batch) else 0 for part in parts] == [1, 2, 1, 0, 1, 2, 1]
 
 
+@pytest.mark.parametrize("nbytes", [10_000, 100_000, BLOCK])
+@pytest.mark.parametrize("least", [1, 32])
+def test_batches_are_the_same_however_many_slabs_are_planned_at_a_time(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, nbytes: int, least: int
+) -> None:
+    """Also beside what is no slab, and slabs of another scheme or for the host."""
+    first, second = CASES["hdf5 lz4"].written(tmp_path), CASES["hdf5 one dimension"].written(tmp_path)
+    in_slabs(monkeypatch, 3000)
+    monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", least)
+    slabs_, others = ([*open_source((one.item,)).pieces()] for one in (first, second))
+    short = slabs_[2]
+    assert isinstance(short, BlockPiece) and isinstance(short.block, Slab)
+    cut = np.where(short.block.stored.table >= 0, [0, 0, 1], -1)
+    stored = replace(short.block.stored, places=cut.tobytes())
+    short = replace(short, block=replace(short.block, stored=stored))
+    pieces = [*slabs_, Piece("a", 0, 8, None), *slabs_, short, *others, short, *slabs_[:5]]
+
+    def made(window: int) -> list[Any]:
+        monkeypatch.setattr(of_slabs, "WINDOW", window)
+        parts = batches(pieces, open_source((first.item,)).dtype, nbytes)
+        return [[plan.piece for plan in part.plans] if isinstance(part, Batch) else part for part in parts]
+
+    together = made(len(pieces) + 1)
+    assert [piece for part in together for piece in (part if isinstance(part, list) else [part])] == pieces
+    assert all(made(window) == together for window in (1, 2, 3, len(slabs_), len(slabs_) + 1))
+
+
 @pytest.mark.parametrize("name", ["zarr 3", "zarr 2, zlib", "zarr 2, lz4"])
 def test_a_buffer_has_room_for_aligned_chunks(tmp_path: Path, library: Any, name: str) -> None:
     written = CASES[name].written(tmp_path)
@@ -206,145 +224,3 @@ def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path, library: An
     files, _, nbytes = batch.runs.T
     assert sorted(files.tolist()) == [*range(len(batch.files))]
     assert all(size <= batch.files[file].nbytes for file, size in zip(files.tolist(), nbytes.tolist(), strict=True))
-
-
-def in_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Chunk, NDArray[Any], int]:
-    """A chunk of samples in files of 100, each a batch; the samples; and bytes of a buffer that has room for one."""
-    samples = np.random.default_rng(0).integers(0, 9999, 1000).astype("i2")
-    made = package_of("zarr").create_array(
-        str(folder / "a.zarr"), shape=1000, dtype="i2", chunks=100, zarr_format=2,
-        compressors=package_of("numcodecs").LZ4(),
-    )  # fmt: skip
-    made[...] = samples
-    in_slabs(monkeypatch, 1, 1)
-    source = open_source((str(folder / "a.zarr"),))
-    (chunk,) = plan(source, 2**30, "off", 0)
-    nbytes = max(path.stat().st_size for path in (folder / "a.zarr").iterdir() if path.name.isdigit())
-    parts = [*batches(chunk.pieces, source.dtype, nbytes)]
-    assert [len(part.files) for part in parts if isinstance(part, Batch)] == [1] * 10
-    return chunk, samples, nbytes
-
-
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 9])
-def test_error_in_one_of_the_batches_that_are_ahead(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """What came before it is right and in order, but for those that the device still decompresses; it says what is
-    wrong; the buffers serve the next run."""
-    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    path = tmp_path / "a.zarr" / str(number)
-    content, reason = path.read_bytes(), "expected the file that was planned, got 'No such"
-    path.unlink()
-    got = [np.empty(0, samples.dtype)]
-    with pytest.raises(PipelineError, match=f"{re.escape(str(path))}: {reason}"):
-        for block in device_blocks(chunk, Timeline(), nbytes):
-            got.append(block.get())
-    came = max(number - (DECODED - 1), 0)
-    np.testing.assert_array_equal(np.concatenate(got), samples[: 100 * came])
-    path.write_bytes(content)
-    (again,) = plan(open_source((str(tmp_path / "a.zarr"),)), 2**30, "off", 0)
-    blocks = [block.get() for block in device_blocks(again, Timeline(), nbytes)]
-    np.testing.assert_array_equal(np.concatenate(blocks), samples)
-
-
-def test_the_next_batch_is_decompressed_while_one_is_counted(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the caller stops there, nothing is released that the device still reads or writes."""
-    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    started, ended, decompress, get = list[Any](), list[Any](), nvcomp.decompress, nvcomp.Decompressing.get
-    monkeypatch.setattr(nvcomp, "decompress", lambda *given: started.append(decompress(*given)) or started[-1])
-    monkeypatch.setattr(nvcomp.Decompressing, "get", lambda one: ended.append(one) or get(one))
-    blocks_ = device_blocks(chunk, Timeline(), nbytes)
-    np.testing.assert_array_equal(next(blocks_).get(), samples[:100])
-    assert len(started) == DECODED and ended == started[:1]
-    blocks_.close()
-    assert ended == started
-
-
-def test_what_was_started_ends_before_its_memory_is_released(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where there is no memory for a workspace, the heads may still be on their way."""
-    import cupy
-
-    if not library:
-        pytest.skip("a stream of CuPy cannot be watched")
-    source = open_source((CASES["zarr 2, lz4"].written(tmp_path).item,))
-    (batch,) = batches(source.pieces(), source.dtype, BLOCK)
-    assert isinstance(batch, Batch)
-    events = list[str]()
-
-    def refused(*given: Any) -> Any:
-        events.append("refused")
-        raise MemoryError("nvCOMP: needs memory")
-
-    monkeypatch.setattr(cupy.cuda.Stream, "synchronize", lambda stream: events.append("waited"))
-    monkeypatch.setattr(nvcomp, "decompress", refused)
-    with pytest.raises(MemoryError):
-        batch.decoding(cupy.zeros(int(batch.starts[-1]), np.uint8))
-    assert events == ["refused", "waited"]
-
-
-@pytest.mark.parametrize("missing", [0, 1])
-def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, missing: int
-) -> None:
-    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    started, decompress = list[Any](), nvcomp.decompress
-    monkeypatch.setattr(nvcomp, "decompress", lambda *given: started.append(0) or decompress(*given))
-    spare = DECODED * of_slabs.MEMORY * nbytes - missing
-    numbers, got = [], []
-    for block in device_blocks(chunk, Timeline(), nbytes, spare=spare):
-        numbers.append(len(started))
-        got.append(block.get())
-    np.testing.assert_array_equal(np.concatenate(got), samples)
-    ahead = 0 if missing else DECODED - 1
-    assert numbers == [min(number + ahead, 10) for number in range(1, 11)]
-
-
-def test_store_that_vanishes_while_batches_are_ahead(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    got = []
-    with pytest.raises(PipelineError, match=r"a\.zarr/.*(was removed while it was read|the file that was planned)"):
-        for block in device_blocks(chunk, Timeline(), nbytes):
-            got.append(block.get())
-            shutil.rmtree(tmp_path / "a.zarr", ignore_errors=True)
-    np.testing.assert_array_equal(np.concatenate(got), samples[: sum(map(len, got))])
-    assert len(got) <= SLOTS
-
-
-@pytest.mark.parametrize(("shrinks", "seconds"), [(False, 60), (True, 0.01), (True, 60)])
-def test_a_chunk_is_planned_while_it_waits_for_buffers(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, shrinks: bool, seconds: float
-) -> None:
-    """If there is less memory than it was planned for when it gets them, it is planned again: it does not wait for
-    buffers that were given up, and does not take one when it is put back."""
-    chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    planned, sizes, parts = Event(), list[int](), blocks._parts
-
-    def noted(chunk: Chunk, nbytes: int, spare: int) -> Any:
-        sizes.append(nbytes)
-        planned.set()
-        return parts(chunk, nbytes, spare)
-
-    monkeypatch.setattr(blocks, "_parts", noted)
-    monkeypatch.setattr(blocks, "_most", 4 * nbytes)
-    monkeypatch.setattr(blocks, "LEAST_BLOCK_BYTES", nbytes)
-    monkeypatch.setattr(blocks, "LOOK_SECONDS", seconds)
-    with ThreadPoolExecutor(1) as pool:
-        with ExitStack() as stack:
-            for _ in range(CHUNKS):
-                stack.enter_context(blocks._lane(4 * nbytes))
-            got = pool.submit(lambda: [block.get() for block in device_blocks(chunk, Timeline(), 4 * nbytes)])
-            assert planned.wait(60)
-            if shrinks:
-                assert blocks.shrink()
-            if shrinks and seconds < 1:
-                got.result(60)
-            else:
-                assert not got.done()
-        np.testing.assert_array_equal(np.concatenate(got.result(60)), samples)
-    assert sizes == [4 * nbytes, *[2 * nbytes] * shrinks]
