@@ -206,7 +206,7 @@ def stored(machine: str) -> str:
 
 def streamed() -> str:
     """Rates of other formats beside raw samples over many GiB."""
-    return format_rates.described(read("format_streaming_H100.json"))
+    return format_rates.described(read("format_streaming_H200.json"))
 
 
 def of_question_kernels() -> str:
@@ -279,7 +279,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     DOCS / "guarantees.md": {"chaos": chaos},
     DOCS / "formats.md": {
-        "formats": partial(stored, "H100"), "formats, 32 GiB": streamed, "formats, two cores": partial(stored, CORES),
+        "formats": partial(stored, "H200"), "formats, 32 GiB": streamed, "formats, two cores": partial(stored, CORES),
     },
 }  # fmt: skip
 
