@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.gpu import nvcomp
-from pipeline.gpu.decoding import Batch, first_of, padded
+from pipeline.gpu.decoding import Batch, Room, first_of, padded
 from pipeline.gpu.loads import DECODED
 from pipeline.gpu.slabs import Plan, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
@@ -31,7 +31,7 @@ DECOMPRESSED = "decompressed by nvCOMP"
 
 
 def batches(
-    pieces: Iterable[AnyPiece], dtype: np.dtype[Any], nbytes: int, spare: int = sys.maxsize
+    pieces: Iterable[AnyPiece], dtype: np.dtype[Any], nbytes: int, spare: int = sys.maxsize, limit: int = sys.maxsize
 ) -> Iterator[Batch | AnyPiece]:
     """Pieces in order, where possible in batches for the current device, each as large as memory allows.
 
@@ -43,18 +43,20 @@ def batches(
     spare
         Bytes of the device that decompressing may take besides. Where they are enough for `DECODED` batches of the
         largest size, the next batch is decompressed while one is counted.
+    limit
+        Bytes that CuPy's pool may have there.
     """
     if transfer_path() != PINNED or nvcomp.library() is None:
         yield from pieces
         return
     most = int(MEMORY * nbytes)
     ahead = spare // DECODED >= most  # smaller batches are slower than one after another
-    most = min(spare, most)
+    room = Room(nbytes, min(spare, most), ahead, limit)
     for scheme, some in groupby(_planned(pieces, dtype), lambda one: None if isinstance(one, AnyPiece) else one.scheme):
         if scheme is None:
             yield from (one for one in some if isinstance(one, AnyPiece))
         else:
-            yield from _in_batches((one for one in some if isinstance(one, Plan)), nbytes, most, ahead)
+            yield from _in_batches((one for one in some if isinstance(one, Plan)), room)
 
 
 def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
@@ -66,14 +68,14 @@ def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan 
         yield planned or piece
 
 
-def _in_batches(plans: Iterator[Plan], nbytes: int, most: int, ahead: bool) -> Iterator[Batch | AnyPiece]:
+def _in_batches(plans: Iterator[Plan], room: Room) -> Iterator[Batch | AnyPiece]:
     """Slabs of the same scheme, as `_Slabs` has them: the first batches are read while further ones are planned."""
     waiting, window, more = list[Plan](), WINDOW, True
     while more:
         added = [*islice(plans, window)]
         waiting += added
         more, planned = len(added) == window, 0
-        for part, end in _Slabs(waiting, nbytes, most, ahead).batches(more) if waiting else ():
+        for part, end in _Slabs(waiting, room).batches(more) if waiting else ():
             yield part
             planned = end
         window = WINDOW if planned else 2 * window  # all that wait are looked at again
@@ -86,14 +88,12 @@ class _Slabs:
     Parameters
     ----------
     plans
-    nbytes, most
-        Of a buffer, and of the device, which decompressing a batch may take.
-    ahead
-        As `Batch` has it.
+    room
+        For each batch.
     """
 
-    def __init__(self, plans: list[Plan], nbytes: int, most: int, ahead: bool) -> None:
-        self._plans, self._nbytes, self._most, self._ahead = plans, nbytes, most, ahead
+    def __init__(self, plans: list[Plan], room: Room) -> None:
+        self._plans, self._room = plans, room
         self._scheme = scheme = plans[0].scheme
         counts = np.array([plan.chunks for plan in plans])
         self._ends = np.cumsum(counts)
@@ -127,27 +127,28 @@ class _Slabs:
                 return
             if fitting and self._present[end] - self._present[first] >= LEAST_CHUNKS:
                 rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
-                yield Batch(self._plans[first:end], self._files, self._table[rows], self._ahead), end
+                yield Batch(self._plans[first:end], self._files, self._table[rows], self._room), end
             else:
                 yield from ((self._plans[number].piece, number + 1) for number in range(first, end))
 
     def _fitting(self, first: int) -> int:
         """Number of slabs, from one on, that a buffer and memory have room for; 0 if there is none for this one."""
         scheme, unsound = self._scheme, self._unsound[np.searchsorted(self._unsound, first) :]
+        buffer, most, *_ = self._room
         limits = (
-            np.searchsorted(self._stored, self._stored[first] + self._nbytes - first_of(scheme), "right") - 1,
-            np.searchsorted(self._all_decoded, self._all_decoded[first] + self._most, "right") - 1, *unsound[:1],
+            np.searchsorted(self._stored, self._stored[first] + buffer - first_of(scheme), "right") - 1,
+            np.searchsorted(self._all_decoded, self._all_decoded[first] + most, "right") - 1, *unsound[:1],
         )  # fmt: skip
         inside = slice(first, max(int(min(limits)), first))
         decoded = self._all_decoded[1:][inside] - self._all_decoded[first]
         copies = decoded + 2 * self._decoded[inside]  # once the workspace is free: in order, and two of a slab before
-        beyond = decoded + copies > self._most
+        beyond = decoded + copies > most
         number = int(beyond.argmax()) if beyond.any() else len(beyond)
 
         def has_no_workspace(last: int) -> bool:
             chunks = max(int(self._present[first + last + 1] - self._present[first]), 1)
             nbytes = nvcomp.workspace_bytes(scheme.codec.algorithm, chunks, scheme.chunk_bytes)
-            return nbytes is None or decoded[last] + nbytes > self._most
+            return nbytes is None or decoded[last] + nbytes > most
 
         if number and not has_no_workspace(number - 1):
             return number

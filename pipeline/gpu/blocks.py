@@ -165,7 +165,8 @@ def _parts(chunk: Chunk, nbytes: int, spare: int) -> Iterator[Batch | AnyPiece]:
         return iter(chunk.pieces)
     from pipeline.gpu.batches import batches
 
-    return batches(chunk.pieces, chunk.dtype, nbytes, spare)
+    limit = sys.maxsize if spare == sys.maxsize else CHUNKS * (SLOTS * nbytes + spare)
+    return batches(chunk.pieces, chunk.dtype, nbytes, spare, limit)
 
 
 class Kind(Enum):

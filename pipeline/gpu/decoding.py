@@ -5,10 +5,11 @@ Where a device cannot decompress a chunk, or reports a failure, the host decodes
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,27 @@ from pipeline.gpu.transfer import gather
 from pipeline.storage.pieces import Piece
 
 
+class Room(NamedTuple):
+    """Bytes of a device for batches.
+
+    Attributes
+    ----------
+    buffer
+        Of a buffer for blocks, which has to hold the stored chunks of a batch.
+    decoded
+        That decompressing a batch may take besides.
+    ahead
+        Whether there are as many again, so that the next batch can be decompressed while one is counted.
+    limit
+        That CuPy's pool may have.
+    """
+
+    buffer: int
+    decoded: int
+    ahead: bool = True
+    limit: int = sys.maxsize
+
+
 class Batch:
     """Slabs that one call of nvCOMP decompresses.
 
@@ -33,14 +55,12 @@ class Batch:
         That their chunks are stored in, and perhaps others.
     table
         Where these are, as `pipeline.storage.formats.slabs.Stored.table` has it.
-    ahead
-        Whether the device may decompress it while it counts the one before.
+    room
+        For it.
     """
 
-    def __init__(
-        self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64], ahead: bool = True
-    ) -> None:
-        self.plans, self.scheme, self.table, self.ahead = plans, plans[0].scheme, table.copy(), ahead
+    def __init__(self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64], room: Room) -> None:
+        self.plans, self.scheme, self.table, self.room = plans, plans[0].scheme, table.copy(), room
         self.counts = np.array([plan.chunks for plan in plans])
         used = np.flatnonzero(np.bincount(table[:, 0] + 1)[1:])
         self.files = tuple(files[number] for number in used.tolist())
@@ -121,15 +141,17 @@ class Decoding:
         head, sizes = scheme.codec.head, batch.places[:, 2] - scheme.codec.head - scheme.tail
         self._batch, self._sizes = batch, sizes
         self._absent = np.flatnonzero(batch.table[:, 0] < 0)
-        allocated = zeros if len(self._absent) else empty
-        self._flat: Any = allocated("nvCOMP", len(batch.table) * scheme.chunk_bytes, np.uint8)
+        allocated, nbytes = zeros if len(self._absent) else empty, len(batch.table) * scheme.chunk_bytes
+        workspace = nvcomp.workspace_bytes(scheme.codec.algorithm, len(sizes), scheme.chunk_bytes) or 0
+        _make_room(nbytes + workspace, batch.room.limit)
+        self._flat: Any = allocated("nvCOMP", nbytes, np.uint8)
         lane = cupy.cuda.get_current_stream()
         streams = _streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))
-        if batch.ahead:
+        if batch.room.ahead:
             streams.rotate()
         with streams[0] as beside:
             beside.wait_event(lane.record())  # the memory may be that of samples that are being counted
-            self.began = beside.record() if batch.ahead else None
+            self.began = beside.record() if batch.room.ahead else None
             try:
                 self._heads = to_pinned(stored[cupy.asarray(starts[:, None] + np.arange(head))]) if head else None
                 self._under_way = nvcomp.decompress(
@@ -152,6 +174,7 @@ class Decoding:
             last = (len(batch.table) - batch.counts[-1]) * batch.scheme.chunk_bytes // dtype.itemsize
             wanted = slice(batch.plans[0].wanted.start, int(last) + batch.plans[-1].wanted.stop)
             return to_native(flat.view(dtype.newbyteorder("="))[wanted], dtype)
+        _make_room(2 * flat.nbytes, batch.room.limit)
         ends = (np.cumsum(batch.counts) * batch.scheme.chunk_bytes).tolist()
         parts = (
             to_native(plan.samples(flat[begin:end]), dtype) if good else plan.decoded_on_host()
@@ -183,6 +206,14 @@ class Decoding:
             samples = flat.reshape(-1, scheme.chunk_bytes // itemsize, itemsize)
             samples[cupy.asarray(self._absent)] = cupy.asarray(np.frombuffer(scheme.fill, np.uint8))
         return flat, np.logical_and.reduceat(right, np.cumsum(batch.counts) - batch.counts)
+
+
+def _make_room(nbytes: int, limit: int) -> None:
+    """Free what CuPy's pool keeps for other streams and sizes, if it may have no more than `limit` bytes."""
+    import cupy
+
+    if limit < sys.maxsize and (pool := cupy.get_default_memory_pool()).total_bytes() + nbytes > limit:
+        pool.free_all_blocks()
 
 
 @cache

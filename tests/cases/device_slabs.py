@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ def library(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     host = HostLibrary()
     monkeypatch.setattr(nvcomp, "library", lambda: host)
     monkeypatch.setattr(cp, "empty", cp.zeros)  # the library does not mark what it writes
+    pool = SimpleNamespace(total_bytes=lambda: 0, free_all_blocks=lambda: None)
+    monkeypatch.setattr(cp, "get_default_memory_pool", lambda: pool)
     return host
 
 

@@ -183,7 +183,7 @@ def test_runs_of_two_files_are_two(tmp_path: Path, library: Any) -> None:
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
     assert isinstance(batch, Batch)
     table = np.array([[0, 5, 10], [1, 15, 10], [1, 25, 3], [-1, 0, 0], [1, 29, 1]])
-    made = Batch(batch.plans, batch.files, table)
+    made = Batch(batch.plans, batch.files, table, batch.room)
     assert made.runs.tolist() == [[0, 5, 10], [1, 15, 13], [1, 29, 1]] and made.files == batch.files[:2]
 
 
