@@ -40,8 +40,8 @@ class Room(NamedTuple):
 
     buffer: int
     decoded: int
-    ahead: bool = True
-    limit: int = sys.maxsize
+    ahead: bool
+    limit: int
 
 
 class Batch:
@@ -200,6 +200,7 @@ class Decoding:
         if self._heads is not None:
             right[batch.present] &= scheme.codec.fits(self._heads, self._sizes, scheme.chunk_bytes)
         if scheme.unshuffled:
+            _make_room(flat.nbytes, batch.room.limit)
             flat = unshuffle(flat, scheme.unshuffled, scheme.chunk_bytes)
         if len(self._absent):
             itemsize = scheme.dtype.itemsize

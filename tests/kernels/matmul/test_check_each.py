@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[FloatCheck]:
         pytest.skip("no C++ compiler")
     made: list[FloatCheck] = []
 
-    def make(*arguments: object) -> FloatCheck:
-        made.append(FloatCheck(*arguments))  # type: ignore[arg-type]
+    def make(*arguments: Any) -> FloatCheck:
+        made.append(FloatCheck(*arguments))
         return made[-1]
 
     monkeypatch.setattr(check_each, "FloatCheck", make)

@@ -10,14 +10,11 @@ import dask.config
 import numpy as np
 import pytest
 
-from tests.pipeline.cli.test_batch import (
-    JOBS,
-    Call,
-    call,  # noqa: F401
-)
+from tests.pipeline.cli.test_batch import JOBS, Call
+from tests.pipeline.cli.test_batch import call as call
 
 
-def test_resumed_only_with_the_same_files_and_configuration(call: Call) -> None:  # noqa: F811
+def test_resumed_only_with_the_same_files_and_configuration(call: Call) -> None:
     """Files that options of --also and the configuration name count, too, and the samples of a SigMF recording."""
     late = '[[jobs]]\nname = "late"\njob = "digest"\nfiles = "late.bin"\n'
     Path("edges.txt").write_text("0 300 1024")
@@ -50,7 +47,7 @@ files = "r.sigmf-meta"
         assert again() == ["reduce", "recording", "late"]
 
 
-def test_only_some_jobs(call: Call) -> None:  # noqa: F811
+def test_only_some_jobs(call: Call) -> None:
     """By their own name or that of their table; what the others have finished stays finished."""
     failing = JOBS + '[[jobs]]\nname = "late"\njob = "digest"\nfiles = "late.bin"\n'
     assert call(failing)[0] == 2
@@ -68,7 +65,7 @@ def test_only_some_jobs(call: Call) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("text", ["reduce --op sum -o 'of {stem}.json'", "reduce --op sum -o of\\ {stem}.json"])
-def test_names_that_a_shell_would_split(call: Call, text: str) -> None:  # noqa: F811
+def test_names_that_a_shell_would_split(call: Call, text: str) -> None:
     """They are one word of --also, and what looks like a mark in a name is none."""
     for name in ("a b", "don't", "{folder}"):
         os.symlink("run-0.bin", f"{name}.dat")

@@ -125,24 +125,25 @@ def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
     assert numbers == [min(number + ahead, 10) for number in range(1, 11)]
 
 
-@pytest.mark.parametrize("name", ["zarr 2, lz4", "zarr 2, Fortran, lz4"])
+@pytest.mark.parametrize(("shape", "order", "shuffled"), [((1000,), "C", 0), ((1000,), "C", 1), ((40, 25), "F", 0)])
 def test_pool_gives_back_what_it_keeps_before_it_would_exceed_a_limit(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], order: Any, shuffled: int
 ) -> None:
-    """Of samples in order once for a batch, for its memory; of others again, for copies. Without a limit never."""
+    """Once for the memory of a batch, and once for a copy of samples that are shuffled or not in order. Without a limit
+    never."""
     import cupy
 
-    shape, order = (1000,) if name == "zarr 2, lz4" else (40, 25), "F" if "Fortran" in name else "C"
+    filters = [package_of("numcodecs").Shuffle(2)] * shuffled
     made = package_of("zarr").create_array(
         str(tmp_path / "a.zarr"), shape=shape, dtype="i2", chunks=(10, *shape[1:]), order=order, zarr_format=2,
-        compressors=package_of("numcodecs").LZ4(),
+        compressors=package_of("numcodecs").LZ4(), filters=filters or None,
     )  # fmt: skip
     made[...] = samples = np.random.default_rng(0).integers(0, 9999, shape).astype("i2")
     (chunk,) = plan(open_source((str(tmp_path / "a.zarr"),)), 2**30, "off", 0)
     taken, freed = 3 * 2**30, list[int]()
     pool = SimpleNamespace(total_bytes=lambda: taken, free_all_blocks=lambda: freed.append(taken))
     monkeypatch.setattr(cupy, "get_default_memory_pool", lambda: pool)
-    for spare, times in ((sys.maxsize, 0), (2**40, 0), (2**29, 1 + (order == "F"))):
+    for spare, times in ((sys.maxsize, 0), (2**40, 0), (2**29, 1 + shuffled + (order == "F"))):
         freed.clear()
         blocks_ = [block.get() for block in device_blocks(chunk, Timeline(), BLOCK, spare=spare)]
         np.testing.assert_array_equal(np.concatenate(blocks_), samples.reshape(-1))
