@@ -140,12 +140,14 @@ def test_pool_gives_back_what_it_keeps_before_it_would_exceed_a_limit(
     )  # fmt: skip
     made[...] = samples = np.random.default_rng(0).integers(0, 9999, shape).astype("i2")
     (chunk,) = plan(open_source((str(tmp_path / "a.zarr"),)), 2**30, "off", 0)
-    taken, freed = 3 * 2**30, list[int]()
+    spare, freed, taken = 2**29, list[int](), 0
     pool = SimpleNamespace(total_bytes=lambda: taken, free_all_blocks=lambda: freed.append(taken))
     monkeypatch.setattr(cupy, "get_default_memory_pool", lambda: pool)
-    for spare, times in ((sys.maxsize, 0), (2**40, 0), (2**29, 1 + shuffled + (order == "F"))):
+    limit, expected = CHUNKS * (SLOTS * BLOCK + spare), 1 + shuffled + (order == "F")
+    for spare_, kept, times in ((sys.maxsize, limit, 0), (spare, limit - 2**20, 0), (spare, limit - 1, expected)):
         freed.clear()
-        blocks_ = [block.get() for block in device_blocks(chunk, Timeline(), BLOCK, spare=spare)]
+        taken = kept
+        blocks_ = [block.get() for block in device_blocks(chunk, Timeline(), BLOCK, spare=spare_)]
         np.testing.assert_array_equal(np.concatenate(blocks_), samples.reshape(-1))
         assert len(freed) == times
 
