@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.gpu import nvcomp
 from pipeline.gpu.decoding import Batch, Room, first_of, padded
+from pipeline.gpu.decompress import workspace_bytes
 from pipeline.gpu.loads import DECODED
 from pipeline.gpu.slabs import Plan, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
@@ -27,7 +27,7 @@ from pipeline.storage.pieces import AnyPiece, Piece
 LEAST_CHUNKS = 32
 WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
-DECOMPRESSED = "decompressed by nvCOMP"
+DECOMPRESSED = "decompressed on the device"
 
 
 def batches(
@@ -46,7 +46,7 @@ def batches(
     limit
         Bytes that CuPy's pool may have there.
     """
-    if transfer_path() != PINNED or nvcomp.library() is None:
+    if transfer_path() != PINNED:
         yield from pieces
         return
     most = int(MEMORY * nbytes)
@@ -147,7 +147,7 @@ class _Slabs:
 
         def has_no_workspace(last: int) -> bool:
             chunks = max(int(self._present[first + last + 1] - self._present[first]), 1)
-            nbytes = nvcomp.workspace_bytes(scheme.codec.algorithm, chunks, scheme.chunk_bytes)
+            nbytes = workspace_bytes(scheme.codec, chunks, scheme.chunk_bytes)
             return nbytes is None or decoded[last] + nbytes > most
 
         if number and not has_no_workspace(number - 1):

@@ -1,6 +1,7 @@
 """A batch of slabs: where its stored chunks lie, and how the device decodes all of them at once.
 
-Where a device cannot decompress a chunk, or reports a failure, the host decodes it: its decoders name the error.
+Where a device cannot decompress a chunk the host decodes its slab: its decoders name the error. Where nvCOMP fails on a
+chunk, the host decodes the batch to find what is wrong with it, and the run ends: other memory may have changed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.decode import unshuffle
-from kernels.common.memory import empty, to_pinned, zeros
-from pipeline.gpu import nvcomp
+from kernels.common.memory import empty, zeros
+from pipeline.errors import PipelineError
+from pipeline.gpu import decompress
 from pipeline.gpu.loads import Begun, to_native
 from pipeline.gpu.slabs import Plan, Scheme
 from pipeline.gpu.transfer import gather
+from pipeline.storage.blocks import decode_whole
 from pipeline.storage.pieces import Piece
 
 
@@ -45,7 +48,7 @@ class Room(NamedTuple):
 
 
 class Batch:
-    """Slabs that one call of nvCOMP decompresses.
+    """Slabs that are decompressed together.
 
     Parameters
     ----------
@@ -131,20 +134,18 @@ class Decoding:
     began
         A CUDA event; None unless it is done ahead.
     decoded
-        The event with which nvCOMP ended.
+        The event with which it ended.
     """
 
     def __init__(self, batch: Batch, stored: Any) -> None:
         import cupy
 
-        scheme, starts = batch.scheme, batch.starts[:-1]
-        head, sizes = scheme.codec.head, batch.places[:, 2] - scheme.codec.head - scheme.tail
-        self._batch, self._sizes = batch, sizes
+        scheme, self._batch = batch.scheme, batch
         self._absent = np.flatnonzero(batch.table[:, 0] < 0)
         allocated, nbytes = zeros if len(self._absent) else empty, len(batch.table) * scheme.chunk_bytes
-        workspace = nvcomp.workspace_bytes(scheme.codec.algorithm, len(sizes), scheme.chunk_bytes) or 0
+        workspace = decompress.workspace_bytes(scheme.codec, len(batch.present), scheme.chunk_bytes) or 0
         _make_room(nbytes + workspace, batch.room.limit)
-        self._flat: Any = allocated("nvCOMP", nbytes, np.uint8)
+        self._flat: Any = allocated("decompress", nbytes, np.uint8)
         lane = cupy.cuda.get_current_stream()
         streams = _streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))
         if batch.room.ahead:
@@ -153,9 +154,8 @@ class Decoding:
             beside.wait_event(lane.record())  # the memory may be that of samples that are being counted
             self.began = beside.record() if batch.room.ahead else None
             try:
-                self._heads = to_pinned(stored[cupy.asarray(starts[:, None] + np.arange(head))]) if head else None
-                self._under_way = nvcomp.decompress(
-                    scheme.codec.algorithm, stored, starts + head, sizes, self._flat, batch.present, scheme.chunk_bytes
+                self._under_way = decompress.started(
+                    scheme, stored, batch.starts[:-1], batch.places[:, 2], self._flat, batch.present
                 )
             except BaseException:  # there may be no memory for a workspace
                 beside.synchronize()
@@ -164,7 +164,16 @@ class Decoding:
 
     def get(self) -> None:
         """Wait until the device has ended."""
-        self._under_way.get()
+        try:
+            self._under_way.get()
+        except RuntimeError:  # what is damaged may have lost the device
+            self._find_damage()
+            raise
+
+    def _find_damage(self) -> None:
+        """Raise PipelineError if the host cannot decode one of the slabs."""
+        for plan in self._batch.plans:
+            decode_whole(plan.piece, plan.scheme.dtype)
 
     def samples(self) -> Any:
         """Samples of all pieces, in native byte order; on the current stream."""
@@ -183,7 +192,7 @@ class Decoding:
         if len(batch.plans) == 1:
             return next(parts)
         nbytes, native = sum(plan.piece.nbytes for plan in batch.plans), dtype.newbyteorder("=")
-        out = empty("nvCOMP", nbytes // dtype.itemsize, native)
+        out = empty("decompress", nbytes // dtype.itemsize, native)
         filled = 0
         for part in parts:
             out[filled : filled + len(part)] = part
@@ -196,9 +205,13 @@ class Decoding:
 
         batch, scheme, flat, self._flat = self._batch, self._batch.scheme, self._flat, None
         right = np.ones(len(batch.table), bool)
-        right[batch.present] = self._under_way.right()
-        if self._heads is not None:
-            right[batch.present] &= scheme.codec.fits(self._heads, self._sizes, scheme.chunk_bytes)
+        right[batch.present], safe = self._under_way.right()
+        if not safe:
+            self._find_damage()
+            raise PipelineError(
+                f"{batch.plans[0].piece.where()} or behind it: expected chunks that nvCOMP decompresses, "
+                "got one that only the host does; pass --device cpu, or uninstall nvidia-libnvcomp"
+            )
         if scheme.unshuffled:
             _make_room(flat.nbytes, batch.room.limit)
             flat = unshuffle(flat, scheme.unshuffled, scheme.chunk_bytes)

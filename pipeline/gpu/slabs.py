@@ -9,59 +9,77 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common import lz4 as on_device
 from kernels.common.decode import SHUFFLED
+from pipeline.gpu import nvcomp
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, crc32c, lz4, zstd
 from pipeline.storage.formats.hdf5_filters import fletcher32, lz4_blocks, zstd_frame
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import AnyPiece, BlockPiece
 
-Heads = NDArray[np.uint8]  # first bytes of chunks, shape (chunks, bytes)
+FIRST, LAST = 14, 4  # bytes of a stored chunk that tell whether nvCOMP can take it: headers, and gzip's size
+Ends = NDArray[np.uint8]  # these, shape (chunks, FIRST + LAST)
 Fits = NDArray[np.bool_]  # of each chunk
+LZ4 = "LZ4"
 
 
 @dataclass(frozen=True)
 class Codec:
-    """What nvCOMP decompresses of a stored chunk.
+    """What is decompressed of a stored chunk, and how.
 
     Attributes
     ----------
     algorithm
+        `LZ4`, by a kernel that looks at every byte before it trusts it; or nvCOMP's, which must get nothing else than
+        what it can decompress: it may write anywhere, and for ever.
     head, tail
         Bytes before and after it.
     alignment
         Where it has to begin in memory: at multiples of so many bytes.
     fits
-        (heads, bytes of the compressed chunks, of a decoded one) -> whether each head is as it has to be.
+        (ends of stored chunks, their bytes, bytes of a decoded one) -> which of them nvCOMP can take.
+    framing
+        Of LZ4: as `kernels.common.lz4.decompress` has it.
     """
 
     algorithm: str
     head: int = 0
     tail: int = 0
     alignment: int = 1
-    fits: Callable[[Heads, NDArray[np.int64], int], Fits] = lambda heads, sizes, chunk_bytes: np.ones(len(heads), bool)
+    fits: Callable[[Ends, NDArray[np.int64], int], Fits] = lambda ends, sizes, chunk_bytes: np.ones(len(ends), bool)
+    framing: str = ""
 
 
-def _sized(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    return np.asarray(heads.view("<u4")[:, 0] == chunk_bytes)
+def _zlib(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
+    """Deflated, without a dictionary (RFC 1950)."""
+    return np.asarray((ends[:, 0] & 15 == 8) & (ends[:, 1] & 32 == 0) & (sizes > 6))
 
 
-def _zlib(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    """Deflated, without a dictionary."""
-    return np.asarray((heads[:, 0] & 15 == 8) & (heads[:, 1] & 32 == 0))
+def _gzip(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
+    """A member that says that it has all (RFC 1952): of several the last one has less."""
+    deflated = (ends[:, :3] == np.frombuffer(b"\x1f\x8b\x08", np.uint8)).all(1) & (ends[:, 3] < 32)
+    declared = ends[:, FIRST:].copy().view("<u4")[:, 0]
+    return np.asarray(deflated & (declared == chunk_bytes % 2**32) & (sizes > 18))
 
 
-def _one_block(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    """Of HDF5's LZ4: the whole chunk, and compressed."""
-    above, declared, most, stored = heads.view(">u4").astype(np.int64).T
-    of_all = (above == 0) & (declared == chunk_bytes)
-    return np.asarray(of_all & (most >= chunk_bytes) & (stored == sizes) & (stored != chunk_bytes))
+def _zstd(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
+    """A frame, without a dictionary, that says that it has all (RFC 8878, 3.1.1.1)."""
+    flags = ends[:, 4].astype(np.int64)
+    single, kind = flags >> 5 & 1, flags >> 6
+    length, start = np.where(kind, 1 << kind, single), 6 - single
+    declared = np.where(length == 2, 256, 0)
+    for number in range(8):
+        byte = ends[np.arange(len(ends)), np.minimum(start + number, FIRST - 1)].astype(np.int64)
+        declared += np.where(number < length, byte << 8 * number, 0)
+    frame = (ends[:, :4] == np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)).all(1) & (flags & 0b1011 == 0)
+    return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > start + length + 3))
 
 
 CODECS: dict[Step, Codec] = {
-    lz4: Codec("LZ4", 4, fits=_sized), lz4_blocks: Codec("LZ4", 16, fits=_one_block),
-    zstd: Codec("Zstd"), zstd_frame: Codec("Zstd"),
-    Inflate(ZLIB): Codec("Deflate", 2, 4, 4, _zlib), Inflate(GZIP): Codec("Gzip"),
+    lz4: Codec(LZ4, framing="Sized"), lz4_blocks: Codec(LZ4, framing="Blocks"),
+    zstd: Codec("Zstd", fits=_zstd), zstd_frame: Codec("Zstd", fits=_zstd),
+    Inflate(ZLIB): Codec("Deflate", 2, 4, 4, _zlib), Inflate(GZIP): Codec("Gzip", fits=_gzip),
 }  # fmt: skip
 CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; looked at on the host
 CHECKSUM_BYTES = 4
@@ -190,6 +208,8 @@ def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
     if steps and steps[0] in CHECKSUMS:
         steps, tail = steps[1:], CHECKSUM_BYTES
     codec = CODECS.get(steps[0]) if steps else None
+    if codec and (slab.grid.chunk_bytes > on_device.MOST_BYTES if codec.algorithm == LZ4 else nvcomp.library() is None):
+        return None
     unshuffled = steps[1].itemsize if len(steps) == 2 and isinstance(steps[1], Unshuffle) else 0
     if codec is None or len(steps) > 1 + bool(unshuffled):
         return None

@@ -67,7 +67,7 @@ def in_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Chunk, NDAr
     samples = np.random.default_rng(0).integers(0, 9999, 1000).astype("i2")
     made = package_of("zarr").create_array(
         str(folder / "a.zarr"), shape=1000, dtype="i2", chunks=100, zarr_format=2,
-        compressors=package_of("numcodecs").LZ4(),
+        compressors=package_of("numcodecs").Zstd(),
     )  # fmt: skip
     made[...] = samples
     in_slabs(monkeypatch, 1, 1)

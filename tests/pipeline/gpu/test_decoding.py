@@ -17,7 +17,7 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import blocks, nvcomp
+from pipeline.gpu import blocks, decompress
 from pipeline.gpu.batches import batches
 from pipeline.gpu.blocks import CHUNKS, SLOTS, device_blocks
 from pipeline.gpu.decoding import Batch
@@ -61,9 +61,9 @@ def test_the_next_batch_is_decompressed_while_one_is_counted(
 ) -> None:
     """If the caller stops there, nothing is released that the device still reads or writes."""
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    started, ended, decompress, get = list[Any](), list[Any](), nvcomp.decompress, nvcomp.Decompressing.get
-    monkeypatch.setattr(nvcomp, "decompress", lambda *given: started.append(decompress(*given)) or started[-1])
-    monkeypatch.setattr(nvcomp.Decompressing, "get", lambda one: ended.append(one) or get(one))
+    started, ended, start, get = list[Any](), list[Any](), decompress.started, decompress.Decompressing.get
+    monkeypatch.setattr(decompress, "started", lambda *given: started.append(start(*given)) or started[-1])
+    monkeypatch.setattr(decompress.Decompressing, "get", lambda one: ended.append(one) or get(one))
     blocks_ = device_blocks(chunk, Timeline(), nbytes)
     np.testing.assert_array_equal(next(blocks_).get(), samples[:100])
     assert len(started) == DECODED and [*dict.fromkeys(ended)] == started[:1]
@@ -87,7 +87,7 @@ def test_first_batches_of_a_chunk_are_read_before_what_other_chunks_read_ahead(
 def test_what_was_started_ends_before_its_memory_is_released(
     tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is no memory for a workspace, the heads may still be on their way."""
+    """Where there is no memory for a workspace."""
     import cupy
 
     if not library:
@@ -102,7 +102,7 @@ def test_what_was_started_ends_before_its_memory_is_released(
         raise MemoryError("nvCOMP: needs memory")
 
     monkeypatch.setattr(cupy.cuda.Stream, "synchronize", lambda stream: events.append("waited"))
-    monkeypatch.setattr(nvcomp, "decompress", refused)
+    monkeypatch.setattr(decompress, "started", refused)
     with pytest.raises(MemoryError):
         batch.decoding(cupy.zeros(int(batch.starts[-1]), np.uint8))
     assert events == ["refused", "waited"]
@@ -113,8 +113,8 @@ def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
     tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, missing: int
 ) -> None:
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    started, decompress = list[Any](), nvcomp.decompress
-    monkeypatch.setattr(nvcomp, "decompress", lambda *given: started.append(0) or decompress(*given))
+    started, start = list[Any](), decompress.started
+    monkeypatch.setattr(decompress, "started", lambda *given: started.append(0) or start(*given))
     spare = DECODED * of_slabs.MEMORY * nbytes - missing
     numbers, got = [], []
     for block in device_blocks(chunk, Timeline(), nbytes, spare=spare):
@@ -140,6 +140,7 @@ def test_pool_gives_back_what_it_keeps_before_it_would_exceed_a_limit(
     )  # fmt: skip
     made[...] = samples = np.random.default_rng(0).integers(0, 9999, shape).astype("i2")
     (chunk,) = plan(open_source((str(tmp_path / "a.zarr"),)), 2**30, "off", 0)
+    assert [*device_blocks(chunk, Timeline(), BLOCK)]  # what other blocks had is given back once
     spare, freed, taken = 2**29, list[int](), 0
     pool = SimpleNamespace(total_bytes=lambda: taken, free_all_blocks=lambda: freed.append(taken))
     monkeypatch.setattr(cupy, "get_default_memory_pool", lambda: pool)

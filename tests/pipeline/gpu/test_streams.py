@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.gpu import decoding, nvcomp
+from pipeline.gpu import decoding, decompress, nvcomp
 from pipeline.gpu.blocks import device_blocks
 from pipeline.timeline import Timeline
 from tests.cases.device_slabs import in_files, library
@@ -119,16 +119,17 @@ def device(cp: Any, library: Any, monkeypatch: pytest.MonkeyPatch, request: pyte
     Stream.current.append(Stream())
     for name, value in (("Stream", Stream), ("Event", Event), ("get_current_stream", lambda: Stream.current[-1])):
         monkeypatch.setattr(cp.cuda, name, value)
-    decompress = library._decompress
-    monkeypatch.setattr(
-        library, "_decompress", lambda *given: Stream.current[-1].launch(lambda: decompress(*given)) or 0
-    )
+    on_host = library._decompress
+    monkeypatch.setattr(library, "_decompress", lambda *given: Stream.current[-1].launch(lambda: on_host(*given)) or 0)
     monkeypatch.setattr(decoding, "empty", empty)
-    for module in (decoding, nvcomp):
+    for module in (decompress, nvcomp):
         monkeypatch.setattr(module, "to_pinned", to_pinned)
-    decoding._streams_beside.cache_clear()
+    made = decoding._streams_beside, decompress._stream_for_ends
+    for cached in made:
+        cached.cache_clear()
     yield
-    decoding._streams_beside.cache_clear()
+    for cached in made:
+        cached.cache_clear()
 
 
 def counted(block: DeviceArray) -> Any:
@@ -166,16 +167,16 @@ def test_nothing_is_under_way_when_a_lane_is_given_back(
         for _ in range(number):
             counted(next(blocks))
     assert not under_way()
-    decompress, started = nvcomp.decompress, list[Any]()
+    start, started = decompress.started, list[Any]()
 
     def failing(*given: Any) -> Any:
         if len(started) == number:
             raise MemoryError("planted")
-        started.append(decompress(*given))
+        started.append(start(*given))
         return started[-1]
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError, match="planted"):
-        patch.setattr(nvcomp, "decompress", failing)
+        patch.setattr(decompress, "started", failing)
         for block in device_blocks(chunk, Timeline(), nbytes):
             counted(block)
             del block

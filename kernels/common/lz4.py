@@ -1,0 +1,87 @@
+"""Decompresses chunks in LZ4's block format on a GPU, a group of lanes for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import device, nvrtc
+from kernels.common.checks import blocks_for, check_array
+from kernels.common.constants import constant
+from kernels.common.memory import empty
+
+SOURCE = Path(__file__).with_suffix(".cu")
+
+THREADS = constant(SOURCE, "THREADS")
+LANES = (8, 16, 32)  # of a chunk
+THREADS_AT_ONCE = 1024  # of a multiprocessor; with fewer threads of more chunks it decompresses faster
+FRAMINGS = ("Sized", "Blocks")
+MOST_BYTES = 2**31 - 1  # of a chunk, stored or decompressed
+
+
+def decompress(
+    stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any, places: NDArray[np.int64],
+    chunk_bytes: int, framing: str,
+) -> Any:  # fmt: skip
+    """Decompress chunks of equal size; nothing is read or written outside of them, whatever they hold.
+
+    Parameters
+    ----------
+    stored : CuPy uint8 array, shape (n,)
+    starts, sizes : shape (chunks,)
+        Of the chunks within it, in bytes.
+    out : CuPy uint8 array, shape (m * chunk_bytes,)
+        On the current stream.
+    places : shape (chunks,)
+        Which of the m chunks of `out` each of them is; no two are the same.
+    chunk_bytes
+        Of a decompressed chunk.
+    framing
+        ``"Sized"``: a chunk begins with its decompressed size, 4 bytes, little-endian, as numcodecs writes it.
+        ``"Blocks"``: as HDF5's filter writes it.
+
+    Returns
+    -------
+    CuPy uint8 array, shape (chunks,)
+        1 where a chunk gave exactly `chunk_bytes`; what others left in `out` means nothing. On the current stream.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an array has another dtype or number of dimensions, or has gaps; if numbers of chunks differ, a chunk lies
+        outside of its array, or has more than 2^31 - 1 bytes.
+    MemoryError
+        If the result does not fit into device memory.
+    """
+    import cupy
+
+    if framing not in FRAMINGS:
+        raise ValueError(f"framing: expected one of {FRAMINGS}, got {framing!r}")
+    check_array("stored", stored, ("uint8",), 1)
+    check_array("out", out, ("uint8",), 1)
+    given = np.stack([starts, sizes, places])
+    chunks = given.shape[1]
+    right = empty("LZ4", chunks, np.uint8)
+    if not chunks:
+        return right
+    if not 0 < chunk_bytes <= MOST_BYTES or sizes.max() > MOST_BYTES:
+        raise ValueError(f"expected chunks of 1 to {MOST_BYTES} bytes, got {chunk_bytes}, stored in {sizes.max()}")
+    if given.min() < 0 or (starts + sizes).max() > len(stored) or (places.max() + 1) * chunk_bytes > len(out):
+        raise ValueError(f"expected chunks inside of {len(stored)} and {len(out)} bytes, got some outside")
+    arguments = cupy.asarray(given)
+    most = THREADS_AT_ONCE * device.limits().multiprocessors // chunks
+    lanes = max([LANES[0], *(lanes for lanes in LANES if lanes <= most)])
+    kernel = nvrtc.load(SOURCE, _lz4(framing, lanes))
+    grid = (blocks_for(chunks * lanes, THREADS),)
+    kernel(grid, (THREADS,), (stored, *arguments, out, right, np.int64(chunks), np.uint32(chunk_bytes)))
+    return right
+
+
+def _lz4(framing: str, lanes: int) -> str:
+    return f"lz4<{framing}, {lanes}>"
+
+
+INSTANCES = tuple(_lz4(framing, lanes) for framing in FRAMINGS for lanes in LANES)

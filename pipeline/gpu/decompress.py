@@ -1,0 +1,113 @@
+"""Starts to decompress chunks on a device: LZ4 by a kernel, other codecs by nvCOMP, and only what it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common import lz4
+from kernels.common.memory import to_pinned
+from pipeline.gpu import nvcomp
+from pipeline.gpu.slabs import FIRST, LAST, LZ4, Codec, Ends, Fits, Scheme
+
+
+class Decompressing:
+    """Chunks that a device decompresses.
+
+    Parameters
+    ----------
+    ended
+        A CUDA event.
+    right
+        After it: of each chunk, whether it was decompressed to exactly as many bytes as expected; and whether no other
+        memory can have been changed.
+    held
+        Must not be released before.
+    """
+
+    def __init__(self, ended: Any, right: Callable[[], tuple[Fits, bool]], held: Any) -> None:
+        self.ended, self._right, self._held = ended, right, held
+
+    def get(self) -> None:
+        """Wait until the device has ended."""
+        self.ended.synchronize()
+        self._held = None
+
+    def right(self) -> tuple[Fits, bool]:
+        """Wait, and say what `right` says."""
+        self.get()
+        return self._right()
+
+
+def workspace_bytes(codec: Codec, chunks: int, chunk_bytes: int) -> int | None:
+    """Device memory that `started` needs besides its arguments; None if nvCOMP is missing or cannot decompress."""
+    return 0 if codec.algorithm == LZ4 else nvcomp.workspace_bytes(codec.algorithm, chunks, chunk_bytes)
+
+
+def started(
+    scheme: Scheme, stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any,
+    places: NDArray[np.int64],
+) -> Decompressing:  # fmt: skip
+    """Start to decompress chunks on the current stream.
+
+    Parameters
+    ----------
+    scheme
+    stored : CuPy uint8 array, shape (n,)
+        Whose bytes have arrived.
+    starts, sizes
+        Of the chunks within it, with what is before and after the compressed bytes.
+    out : CuPy uint8 array, shape (m * scheme.chunk_bytes,)
+    places
+        Which of the m chunks of `out` each of them is.
+    """
+    import cupy
+
+    codec, chunk_bytes = scheme.codec, scheme.chunk_bytes
+    sizes = sizes - (scheme.tail - codec.tail)
+    if codec.algorithm == LZ4:
+        of_chunks = lz4.decompress(stored, starts, sizes, out, places, chunk_bytes, codec.framing)
+        on_host = to_pinned(of_chunks)
+        held = stored, out, of_chunks
+        return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (on_host != 0, True), held)
+    fits = codec.fits(_ends(stored, starts, sizes), sizes, chunk_bytes)
+    some = np.flatnonzero(fits)
+    if not len(some):
+        return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (fits, True), None)
+    inside = starts[some] + codec.head, sizes[some] - codec.head - codec.tail
+    results, held = nvcomp.decompress(codec.algorithm, stored, *inside, out, places[some], chunk_bytes)
+
+    def right() -> tuple[Fits, bool]:
+        if results is None:
+            return np.zeros(len(starts), bool), True
+        of_some = nvcomp.right(results, chunk_bytes)
+        of_all = fits.copy()
+        of_all[some] = of_some
+        return of_all, bool(of_some.all())
+
+    return Decompressing(cupy.cuda.get_current_stream().record(), right, held)
+
+
+def _ends(stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Ends:
+    """First and last bytes of chunks; those of a chunk that has less may be others'."""
+    import cupy
+
+    ends = starts + sizes
+    places = np.concatenate([starts[:, None] + np.arange(FIRST), ends[:, None] - np.arange(LAST, 0, -1)], 1)
+    stream = _stream_for_ends(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
+    with stream:
+        on_host = to_pinned(stored[cupy.asarray(places.clip(0, len(stored) - 1))])
+        stream.synchronize()
+    return on_host
+
+
+@cache
+def _stream_for_ends(beside: int, device: int) -> Any:
+    """A stream that has nothing else to do."""
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)

@@ -1,0 +1,64 @@
+"""Chunks in LZ4's block format: what the kernel makes of them beside LZ4's library, and what its wrapper refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.common.lz4 import MOST_BYTES, decompress
+from tests.cases.case import Case
+from tests.cases.lz4_small import compressed, decompressed_by, lz4_cases, sized
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("case", list(lz4_cases()), ids=str)
+def test_small_inputs(cp: Any, case: Case) -> None:
+    case.check(cp)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("chunk_bytes", [2**13, 2**16, 2**18])
+def test_more_than_2_to_the_31_bytes(cp: Any, chunk_bytes: int) -> None:
+    """Whatever the number of lanes that so many chunks get."""
+    random, number = np.random.default_rng(0), 2**31 // chunk_bytes + 3
+    data = np.repeat(random.integers(0, 999, chunk_bytes, np.int16), 5)[: chunk_bytes // 2].tobytes()
+    chunk = np.frombuffer(sized(compressed(data), chunk_bytes), np.uint8)
+    starts, sizes = np.arange(number) * len(chunk), np.full(number, len(chunk))
+    out = cp.zeros(number * chunk_bytes, np.uint8)
+    right = decompress(cp.asarray(np.tile(chunk, number)), starts, sizes, out, np.arange(number), chunk_bytes, "Sized")
+    assert right.all() and (out.reshape(number, -1) == cp.asarray(np.frombuffer(data, np.uint8))).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_outside_is_written_whatever_a_chunk_holds(cp: Any, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for framing in ("Sized", "Blocks"):
+        head = (500).to_bytes(4, "little") if framing == "Sized" else (500).to_bytes(8, "big") + bytes([0, 0, 1, 244])
+        chunks = [head + random.bytes(int(random.integers(0, 300))) for _ in range(200)]
+        decompressed_by(cp, chunks, 500, framing, 32)
+
+
+def test_nothing(cp: Any) -> None:
+    none = np.zeros(0, np.int64)
+    assert decompress(cp.zeros(0, np.uint8), none, none, cp.zeros(0, np.uint8), none, 10, "Sized").shape == (0,)
+
+
+def test_what_is_refused(cp: Any) -> None:
+    stored, out, one = cp.zeros(40, np.uint8), cp.zeros(30, np.uint8), np.ones(1, np.int64)
+    for given, text in (
+        ((stored, one, one, out, one, 10, "Frame"), r"framing: expected one of \('Sized', 'Blocks'\), got 'Frame'"),
+        ((stored.view(np.int8), one, one, out, one, 10, "Sized"), "stored: expected uint8, got int8"),
+        ((stored, one, one, out[::2], one, 10, "Sized"), "out: expected C-contiguous memory"),
+        ((stored, one, np.ones(2, np.int64), out, one, 10, "Sized"), "all input arrays must have the same shape"),
+        ((stored, one, one, out, one, 0, "Sized"), f"expected chunks of 1 to {MOST_BYTES} bytes, got 0, stored in 1"),
+        ((stored, one, 2**31 * one, out, one, 10, "Sized"), f"got 10, stored in {2**31}"),
+        ((stored, one, 40 * one, out, one, 10, "Sized"), "expected chunks inside of 40 and 30 bytes, got some outside"),
+        ((stored, -one, one, out, one, 10, "Sized"), "got some outside"),
+        ((stored, one, one, out, 3 * one, 10, "Sized"), "got some outside"),
+        ((stored, one, one, out, -one, 10, "Sized"), "got some outside"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            decompress(*given)
