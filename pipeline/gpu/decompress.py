@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import lz4
+from kernels.common.decode import ends
 from kernels.common.memory import to_pinned
 from pipeline.gpu import nvcomp
 from pipeline.gpu.slabs import FIRST, LAST, LZ4, Codec, Ends, Fits, Scheme
+
+LIMIT_SECONDS = 60.0  # of nvCOMP for a batch, which takes it milliseconds: damaged chunks can keep it busy for ever
+LOOK_SECONDS = 0.0002  # between two looks whether it has ended
 
 
 class Decompressing:
@@ -22,6 +27,8 @@ class Decompressing:
     ----------
     ended
         A CUDA event.
+    limited
+        Whether it may never come.
     right
         After it: of each chunk, whether it was decompressed to exactly as many bytes as expected; and whether no other
         memory can have been changed.
@@ -29,11 +36,17 @@ class Decompressing:
         Must not be released before.
     """
 
-    def __init__(self, ended: Any, right: Callable[[], tuple[Fits, bool]], held: Any) -> None:
-        self.ended, self._right, self._held = ended, right, held
+    def __init__(self, ended: Any, right: Callable[[], tuple[Fits, bool]], held: Any, limited: bool = False) -> None:
+        self.ended, self._right, self._held, self._limited = ended, right, held, limited
 
     def get(self) -> None:
-        """Wait until the device has ended."""
+        """Wait until the device has ended; RuntimeError if it does not, or is lost."""
+        if self._limited:
+            began = monotonic()
+            while not self.ended.done:
+                if monotonic() - began > LIMIT_SECONDS:
+                    raise RuntimeError(f"nvCOMP has not ended within {LIMIT_SECONDS:.0f} s")
+                sleep(LOOK_SECONDS)
         self.ended.synchronize()
         self._held = None
 
@@ -89,18 +102,16 @@ def started(
         of_all[some] = of_some
         return of_all, bool(of_some.all())
 
-    return Decompressing(cupy.cuda.get_current_stream().record(), right, held)
+    return Decompressing(cupy.cuda.get_current_stream().record(), right, held, limited=True)
 
 
 def _ends(stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Ends:
     """First and last bytes of chunks; those of a chunk that has less may be others'."""
     import cupy
 
-    ends = starts + sizes
-    places = np.concatenate([starts[:, None] + np.arange(FIRST), ends[:, None] - np.arange(LAST, 0, -1)], 1)
     stream = _stream_for_ends(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
     with stream:
-        on_host = to_pinned(stored[cupy.asarray(places.clip(0, len(stored) - 1))])
+        on_host = to_pinned(ends(stored, starts, sizes, FIRST, LAST))
         stream.synchronize()
     return on_host
 

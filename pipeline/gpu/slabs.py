@@ -22,6 +22,7 @@ FIRST, LAST = 14, 4  # bytes of a stored chunk that tell whether nvCOMP can take
 Ends = NDArray[np.uint8]  # these, shape (chunks, FIRST + LAST)
 Fits = NDArray[np.bool_]  # of each chunk
 LZ4 = "LZ4"
+MASKS = np.array([256**length - 1 for length in range(9)], np.uint64)  # of numbers of so many bytes
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,8 @@ def _zstd(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
     flags = ends[:, 4].astype(np.int64)
     single, kind = flags >> 5 & 1, flags >> 6
     length, start = np.where(kind, 1 << kind, single), 6 - single
-    declared = np.where(length == 2, 256, 0)
-    for number in range(8):
-        byte = ends[np.arange(len(ends)), np.minimum(start + number, FIRST - 1)].astype(np.int64)
-        declared += np.where(number < length, byte << 8 * number, 0)
+    declared = np.where(single, *(ends[:, first : first + 8].copy().view("<u8")[:, 0] for first in (5, 6)))
+    declared = (declared & MASKS[length]) + np.where(length == 2, np.uint64(256), np.uint64(0))
     frame = (ends[:, :4] == np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)).all(1) & (flags & 0b1011 == 0)
     return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > start + length + 3))
 

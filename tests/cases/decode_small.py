@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.decode import PACK, PACKED_BITS, SHUFFLED, THREADS, unpack, unshuffle
+from kernels.common.decode import PACK, PACKED_BITS, SHUFFLED, THREADS, ends, unpack, unshuffle
 from tests.cases.case import RANDOM, Case, same
 
 STEM = "common/decode"
@@ -45,6 +45,19 @@ def _unshuffle(itemsize: int, items: int, chunks: int, cp: Any) -> None:
     same(unshuffle(cp.asarray(shuffled), itemsize, itemsize * items), expected)
 
 
+def _ends(chunks: int, first: int, last: int, cp: Any) -> None:
+    """Also of chunks with fewer bytes, at both ends of the memory."""
+    stored = stored_bytes(997)
+    starts, sizes = RANDOM(2).integers(0, 900, chunks), RANDOM(3).integers(0, 97, chunks)
+    starts[0], sizes[0], starts[-1], sizes[-1] = 0, 1, 996, 1
+    around = np.concatenate([np.zeros(99, np.uint8), stored, np.zeros(99, np.uint8)])
+    expected = [
+        np.concatenate([around[99 + start :][:first], around[99 + start + size - last :][:last]])
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    ]
+    same(ends(cp.asarray(stored), starts, sizes, first, last), np.array(expected))
+
+
 def decode_cases() -> Iterator[Case]:
     """Whole packs and groups after them; less than a pack; one block and two."""
     for bits, signed, big in product(PACKED_BITS, (False, True), (False, True)):
@@ -56,3 +69,5 @@ def decode_cases() -> Iterator[Case]:
     for itemsize, (items, chunks) in product(SHUFFLED, ((37, 3), (THREADS, 1), (100, 3))):
         check = partial(_unshuffle, itemsize, items, chunks)
         yield Case(STEM, "unshuffle", f"{chunks} chunks of {items} items of {itemsize}", check)
+    for chunks, first, last in ((1, 3, 2), (THREADS, 14, 4), (20, 0, 4), (20, 5, 0)):
+        yield Case(STEM, "ends", f"{first} and {last} bytes of {chunks} chunks", partial(_ends, chunks, first, last))

@@ -39,6 +39,8 @@ class HostStream(nullcontext[Any]):
 class HostEvent:
     """An event that is always complete."""
 
+    done = True
+
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         pass
 

@@ -84,6 +84,12 @@ class Event:
         self.stream = stream or Stream.current[-1]
         self.place = len(self.stream.operations)
 
+    @property
+    def done(self) -> bool:
+        """Whether all before it has run, as it has sooner or later."""
+        self.synchronize()
+        return True
+
     def synchronize(self) -> None:
         """Run what is before it."""
         while self.stream.done < self.place:
