@@ -24,21 +24,26 @@ inline __device__ bool extended(const u8* __restrict__ from, u32 size, u32& at, 
 // A stream of `size` bytes that has to give exactly `room` bytes. `to` is also read, by other lanes than those that wrote.
 template <int LANES>
 inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* to, u32 room, u32 lane, u32 group) {
-    u32 at = 0, made = 0;
-    while (at < size) {
-        const u32 token = from[at++];
+    u32 at = 1, made = 0, token = size ? from[0] : 0;
+    while (at <= size) {
         u32 literals = token >> 4, length = token & 15;
         if (literals == 15 && !extended(from, size, at, literals, room)) return false;
         if (literals > room - made || literals > size - at) return false;
+        // What follows the literals is loaded with them: it would wait for as long again behind their stores.
+        const u32 next = at + literals, left = size - next;
+        const u32 offset = left < 2 ? 0 : from[next] | u32(from[next + 1]) << 8;
+        token = left < 3 ? 0 : from[next + 2];
         for (u32 i = lane; i < literals; i += LANES) to[made + i] = from[at + i];
-        at += literals;
         made += literals;
-        if (at == size) return made == room;
+        if (left == 0) return made == room;
 
-        if (size - at < 2 || room - made < MATCH_LIMIT) return false;
-        const u32 offset = from[at] | u32(from[at + 1]) << 8;
-        at += 2;
-        if (length == 15 && !extended(from, size, at, length, room)) return false;
+        if (left < 2 || room - made < MATCH_LIMIT) return false;
+        at = next + 2;
+        if (length == 15) {
+            if (!extended(from, size, at, length, room)) return false;
+            token = at < size ? from[at] : 0;
+        }
+        ++at;
         length += MIN_MATCH;
         if (offset == 0 || offset > made || length > room - made - LAST_LITERALS) return false;
         const u8* const source = to + (made - offset);
@@ -47,8 +52,10 @@ inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* t
         if (length <= offset) {
             for (u32 i = lane; i < length; i += LANES) target[i] = source[i];
         } else {  // it repeats what it writes, `offset` bytes that are there already
-            u32 place = lane % offset;
-            const u32 step = LANES % offset;
+            const float inverse = 1.0f / float(offset);  // of numbers this small a rounded quotient is right
+            const auto rest = [&](u32 number) { return number - u32((float(number) + 0.5f) * inverse) * offset; };
+            u32 place = rest(lane);
+            const u32 step = rest(LANES);
             for (u32 i = lane; i < length; i += LANES) {
                 target[i] = source[place];
                 place += step;

@@ -164,11 +164,14 @@ class Decoding:
 
     def get(self) -> None:
         """Wait until the device has ended."""
+        lost = None
         try:
             self._under_way.get()
-        except RuntimeError:  # what is damaged may have lost the device
+        except RuntimeError as error:
+            lost = error
+        if lost is not None:  # by what is damaged, perhaps: that then is the error, without a failure of CUDA behind it
             self._find_damage()
-            raise
+            raise lost
 
     def _find_damage(self) -> None:
         """Raise PipelineError if the host cannot decode one of the slabs."""

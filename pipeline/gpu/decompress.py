@@ -15,9 +15,10 @@ from kernels.common.decode import ends
 from kernels.common.memory import to_pinned
 from pipeline.gpu import nvcomp
 from pipeline.gpu.slabs import FIRST, LAST, LZ4, Codec, Ends, Fits, Scheme
+from pipeline.process.last_words import abandon
 
 LIMIT_SECONDS = 60.0  # of nvCOMP for a batch, which takes it milliseconds: damaged chunks can keep it busy for ever
-LOOK_SECONDS = 0.0002  # between two looks whether it has ended
+LOOK_SECONDS = 0.00005  # between two looks whether it has ended
 
 
 class Decompressing:
@@ -45,6 +46,7 @@ class Decompressing:
             began = monotonic()
             while not self.ended.done:
                 if monotonic() - began > LIMIT_SECONDS:
+                    abandon()  # freeing memory would wait for it, too
                     raise RuntimeError(f"nvCOMP has not ended within {LIMIT_SECONDS:.0f} s")
                 sleep(LOOK_SECONDS)
         self.ended.synchronize()

@@ -102,11 +102,14 @@ class Event:
 
 
 def test_nvcomp_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    abandoned = list[int]()
     monkeypatch.setattr(decompress, "LIMIT_SECONDS", 0.05)
+    monkeypatch.setattr(decompress, "abandon", lambda: abandoned.append(1))
     for looks in (0, 3):
         assert Decompressing(Event(looks), lambda: (np.ones(1, bool), True), [], limited=True).right()[1]
     with pytest.raises(RuntimeError, match="nvCOMP has not ended within 0 s"):
         Decompressing(Event(float("inf")), lambda: (np.ones(1, bool), True), [], limited=True).get()
+    assert abandoned == [1]
 
 
 @pytest.mark.gpu
