@@ -2,7 +2,7 @@
 //
 //   unpack      samples of 10, 12 or 14 bits without gaps between them; 16 of them per thread
 //   unshuffle   bytes that were sorted by their place in an item; one item per thread
-//   ends        the first and last bytes of each chunk; one byte per thread
+//   heads       the first bytes of each chunk; one byte per thread
 
 #include "common/types.cuh"
 
@@ -63,13 +63,11 @@ unshuffle(const u8* __restrict__ shuffled, T* __restrict__ items, i64 n, i64 of_
     items[i] = out.item;
 }
 
-// Of each chunk its first and its last bytes; those beyond it are others', and none from outside of the n bytes.
+// Of each chunk its first bytes, also those beyond it, and zeros behind all n bytes.
 __global__ void __launch_bounds__(THREADS)
-ends(const u8* __restrict__ stored, const i64* __restrict__ starts, const i64* __restrict__ sizes, u8* __restrict__ out,
-     i64 n, i64 chunks, int first, int last) {
-    const i64 i = i64(blockIdx.x) * THREADS + threadIdx.x, chunk = i / (first + last);
+heads(const u8* __restrict__ stored, const i64* __restrict__ starts, u8* __restrict__ out, i64 n, i64 chunks, int length) {
+    const i64 i = i64(blockIdx.x) * THREADS + threadIdx.x, chunk = i / length;
     if (chunk >= chunks) return;
-    const i64 inside = i - chunk * (first + last);
-    const i64 at = starts[chunk] + (inside < first ? inside : sizes[chunk] + inside - first - last);
-    out[i] = at < 0 || at >= n ? 0 : stored[at];
+    const i64 at = starts[chunk] + i % length;
+    out[i] = at < n ? stored[at] : 0;
 }

@@ -1,4 +1,4 @@
-"""Samples of bytes as they are stored: packed ones are unpacked, shuffled ones sorted, on a GPU; ends of chunks."""
+"""Samples of bytes as they are stored: packed ones are unpacked, shuffled ones sorted, on a GPU; heads of chunks."""
 
 from __future__ import annotations
 
@@ -114,43 +114,42 @@ def _unshuffle(itemsize: int) -> str:
     return f"unshuffle<{UINT_OF_SIZE[itemsize]}>"
 
 
-def ends(stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], first: int, last: int) -> Any:
-    """First and last bytes of chunks; where a chunk has fewer, they are those around it, or 0.
+def heads_of(stored: Any, starts: NDArray[np.int64], length: int) -> Any:
+    """First bytes of chunks; where a chunk has fewer, those behind it, or 0.
 
     Parameters
     ----------
     stored : CuPy uint8 array, shape (n,)
-    starts, sizes : shape (chunks,)
+    starts : shape (chunks,)
         Of the chunks within it, in bytes.
-    first, last
-        Number of bytes, not both 0.
+    length
+        Number of bytes, at least 1.
 
     Returns
     -------
-    CuPy uint8 array, shape (chunks, first + last)
+    CuPy uint8 array, shape (chunks, length)
         On the current stream.
 
     Raises
     ------
     TypeError, ValueError
-        If the array has another dtype or number of dimensions, or has gaps; if numbers of chunks differ.
+        If the array has another dtype or number of dimensions, or has gaps.
     MemoryError
         If the result does not fit into device memory.
     """
     import cupy
 
     check_array("stored", stored, ("uint8",), 1)
-    given = np.stack([starts, sizes])
-    out = _empty((given.shape[1], first + last), np.uint8)
+    out = _empty((len(starts), length), np.uint8)
     if out.size:
-        numbers = np.int64(len(stored)), np.int64(len(out)), np.int32(first), np.int32(last)
-        kernel = nvrtc.load(SOURCE, "ends")
-        kernel((blocks_for(out.size, THREADS),), (THREADS,), (stored, *cupy.asarray(given), out, *numbers))
+        numbers = np.int64(len(stored)), np.int64(len(out)), np.int32(length)
+        kernel = nvrtc.load(SOURCE, "heads")
+        kernel((blocks_for(out.size, THREADS),), (THREADS,), (stored, cupy.asarray(starts), out, *numbers))
     return out
 
 
 INSTANCES = (
-    "ends",
+    "heads",
     *(_unpack(*choice) for choice in product(PACKED_BITS, (False, True), (False, True))),
     *map(_unshuffle, SHUFFLED),
 )

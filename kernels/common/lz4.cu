@@ -4,6 +4,7 @@
 // place that it has. The rules are those of LZ4_decompress_safe (LZ4 1.9, lz4_Block_format.md): a stream ends with at
 // least 5 literals behind the last match, which begins at least 12 bytes before the end.
 
+#include "common/repeat.cuh"
 #include "common/types.cuh"
 
 constexpr int THREADS = 128;
@@ -37,7 +38,7 @@ inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* t
         made += literals;
         if (left == 0) return made == room;
 
-        if (left < 2 || room - made < MATCH_LIMIT) return false;
+        if (room - made < MATCH_LIMIT) return false;
         at = next + 2;
         if (length == 15) {
             if (!extended(from, size, at, length, room)) return false;
@@ -46,22 +47,7 @@ inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* t
         ++at;
         length += MIN_MATCH;
         if (offset == 0 || offset > made || length > room - made - LAST_LITERALS) return false;
-        const u8* const source = to + (made - offset);
-        u8* const target = to + made;
-        __syncwarp(group);
-        if (length <= offset) {
-            for (u32 i = lane; i < length; i += LANES) target[i] = source[i];
-        } else {  // it repeats what it writes, `offset` bytes that are there already
-            const float inverse = 1.0f / float(offset);  // of numbers this small a rounded quotient is right
-            const auto rest = [&](u32 number) { return number - u32((float(number) + 0.5f) * inverse) * offset; };
-            u32 place = rest(lane);
-            const u32 step = rest(LANES);
-            for (u32 i = lane; i < length; i += LANES) {
-                target[i] = source[place];
-                place += step;
-                if (place >= offset) place -= offset;
-            }
-        }
+        repeat<LANES>(to + made, offset, length, lane, group);
         made += length;
     }
     return false;

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.gpu.decoding import Batch, Room, first_of, padded
+from pipeline.gpu.decoding import Batch, Room
 from pipeline.gpu.decompress import workspace_bytes
 from pipeline.gpu.loads import DECODED
 from pipeline.gpu.slabs import Plan, plan_of
@@ -106,10 +106,10 @@ class _Slabs:
         self._table[there, 0] = np.array([*chain.from_iterable(of_slabs), -1])[(self._table[:, 0] + before)[there]]
         self._files = tuple(numbers)
         self._decoded = counts * scheme.chunk_bytes
-        too_small = there & (sizes <= max(scheme.codec.head + scheme.tail, scheme.codec.alignment))
+        too_small = there & (sizes <= scheme.tail)
         self._unsound = np.flatnonzero(np.logical_or.reduceat(too_small, begins))
         # Before each slab, and after the last one: chunks that are not missing, bytes as stored, and decoded.
-        sums = np.add.reduceat(there, begins, dtype=np.int64), np.add.reduceat(padded(sizes, scheme), begins)
+        sums = np.add.reduceat(there, begins, dtype=np.int64), np.add.reduceat(sizes, begins)
         self._present, self._stored, self._all_decoded = (
             np.concatenate([[0], np.cumsum(sum_)]) for sum_ in (*sums, self._decoded)
         )
@@ -136,7 +136,7 @@ class _Slabs:
         scheme, unsound = self._scheme, self._unsound[np.searchsorted(self._unsound, first) :]
         buffer, most, *_ = self._room
         limits = (
-            np.searchsorted(self._stored, self._stored[first] + buffer - first_of(scheme), "right") - 1,
+            np.searchsorted(self._stored, self._stored[first] + buffer, "right") - 1,
             np.searchsorted(self._all_decoded, self._all_decoded[first] + most, "right") - 1, *unsound[:1],
         )  # fmt: skip
         inside = slice(first, max(int(min(limits)), first))

@@ -20,7 +20,7 @@ from kernels.common.memory import empty, zeros
 from pipeline.errors import PipelineError
 from pipeline.gpu import decompress
 from pipeline.gpu.loads import Begun, to_native
-from pipeline.gpu.slabs import Plan, Scheme
+from pipeline.gpu.slabs import Plan
 from pipeline.gpu.transfer import gather
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.pieces import Piece
@@ -88,23 +88,13 @@ class Batch:
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Where each of them begins in the buffer, and where the last one ends."""
-        sizes = padded(self.places[:, 2], self.scheme)
-        return first_of(self.scheme) + np.concatenate([[0], np.cumsum(sizes)])
+        return np.concatenate([[0], np.cumsum(self.places[:, 2])])
 
     @cached_property
     def runs(self) -> NDArray[np.int64]:
-        """Byte runs of these chunks, as `pipeline.gpu.transfer.gather` takes them; each is padded with bytes behind it,
-        or of its own beginning. Those that lie one after another are one: thousands of reads of some KiB each would
-        take longer than the bus."""
+        """Byte runs of these chunks, as `pipeline.gpu.transfer.gather` takes them. Those that lie one after another are
+        one: thousands of reads of some KiB each would take longer than the bus."""
         runs = self.places
-        if self.scheme.codec.alignment > 1:
-            files, offsets, sizes = runs.T
-            whole = np.diff(self.starts)
-            inside = offsets + whole <= np.array([file.nbytes for file in self.files])[files]
-            own = np.where(inside, whole, sizes)
-            runs = np.stack([files, offsets, own, files, offsets, whole - own], 1).reshape(-1, 3)
-            runs = np.concatenate([[[files[0], offsets[0], self.starts[0]]], runs])
-            runs = runs[runs[:, 2] > 0]
         files, offsets, sizes = runs.T
         apart = (files[1:] != files[:-1]) | (offsets[1:] != (offsets + sizes)[:-1])
         begins = np.flatnonzero(np.concatenate([[True], apart]))
@@ -240,13 +230,3 @@ def _streams_beside(lane: int, device: int) -> deque[Any]:
     import cupy
 
     return deque(cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-
-
-def padded(sizes: NDArray[np.int64], scheme: Scheme) -> NDArray[np.int64]:
-    """Bytes of stored chunks, each aligned."""
-    return sizes + (scheme.codec.alignment - 1) & -scheme.codec.alignment
-
-
-def first_of(scheme: Scheme) -> int:
-    """Where the first chunk begins in a buffer, so that what is behind its head is aligned."""
-    return -scheme.codec.head % scheme.codec.alignment

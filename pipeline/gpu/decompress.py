@@ -1,4 +1,4 @@
-"""Starts to decompress chunks on a device: LZ4 by a kernel, other codecs by nvCOMP, and only what it can take."""
+"""Starts to decompress chunks on a device: Zstandard by nvCOMP, which gets only what it can take, others by kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import lz4
-from kernels.common.decode import ends
+from kernels.common import decompress
+from kernels.common.decode import heads_of
 from kernels.common.memory import to_pinned
 from pipeline.gpu import nvcomp
-from pipeline.gpu.slabs import FIRST, LAST, LZ4, Codec, Ends, Fits, Scheme
+from pipeline.gpu.slabs import HEAD, ZSTD, Fits, Heads, Scheme, zstd_fits
 from pipeline.process.last_words import abandon
 
 LIMIT_SECONDS = 60.0  # of nvCOMP for a batch, which takes it milliseconds: damaged chunks can keep it busy for ever
@@ -58,9 +58,9 @@ class Decompressing:
         return self._right()
 
 
-def workspace_bytes(codec: Codec, chunks: int, chunk_bytes: int) -> int | None:
+def workspace_bytes(codec: str, chunks: int, chunk_bytes: int) -> int | None:
     """Device memory that `started` needs besides its arguments; None if nvCOMP is missing or cannot decompress."""
-    return 0 if codec.algorithm == LZ4 else nvcomp.workspace_bytes(codec.algorithm, chunks, chunk_bytes)
+    return nvcomp.workspace_bytes(chunks, chunk_bytes) if codec == ZSTD else 0
 
 
 def started(
@@ -75,26 +75,23 @@ def started(
     stored : CuPy uint8 array, shape (n,)
         Whose bytes have arrived.
     starts, sizes
-        Of the chunks within it, with what is before and after the compressed bytes.
+        Of the chunks within it, with their checksums.
     out : CuPy uint8 array, shape (m * scheme.chunk_bytes,)
     places
         Which of the m chunks of `out` each of them is.
     """
     import cupy
 
-    codec, chunk_bytes = scheme.codec, scheme.chunk_bytes
-    sizes = sizes - (scheme.tail - codec.tail)
-    if codec.algorithm == LZ4:
-        of_chunks = lz4.decompress(stored, starts, sizes, out, places, chunk_bytes, codec.framing)
-        on_host = to_pinned(of_chunks)
-        held = stored, out, of_chunks
-        return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (on_host != 0, True), held)
-    fits = codec.fits(_ends(stored, starts, sizes), sizes, chunk_bytes)
+    chunk_bytes, sizes = scheme.chunk_bytes, sizes - scheme.tail
+    if scheme.codec != ZSTD:
+        good = decompress.decompress(stored, starts, sizes, out, places, chunk_bytes, scheme.codec)
+        on_host = to_pinned(good)
+        return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (on_host != 0, True), (stored, out, good))
+    fits = zstd_fits(_heads(stored, starts), sizes, chunk_bytes)
     some = np.flatnonzero(fits)
     if not len(some):
         return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (fits, True), None)
-    inside = starts[some] + codec.head, sizes[some] - codec.head - codec.tail
-    results, held = nvcomp.decompress(codec.algorithm, stored, *inside, out, places[some], chunk_bytes)
+    results, held = nvcomp.decompress(stored, starts[some], sizes[some], out, places[some], chunk_bytes)
 
     def right() -> tuple[Fits, bool]:
         if results is None:
@@ -107,19 +104,19 @@ def started(
     return Decompressing(cupy.cuda.get_current_stream().record(), right, held, limited=True)
 
 
-def _ends(stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Ends:
-    """First and last bytes of chunks; those of a chunk that has less may be others'."""
+def _heads(stored: Any, starts: NDArray[np.int64]) -> Heads:
+    """First bytes of chunks; those of a chunk that has less may be others'."""
     import cupy
 
-    stream = _stream_for_ends(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
+    stream = _stream_for_heads(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
     with stream:
-        on_host = to_pinned(ends(stored, starts, sizes, FIRST, LAST))
+        on_host = to_pinned(heads_of(stored, starts, HEAD))
         stream.synchronize()
     return on_host
 
 
 @cache
-def _stream_for_ends(beside: int, device: int) -> Any:
+def _stream_for_heads(beside: int, device: int) -> Any:
     """A stream that has nothing else to do."""
     import cupy
 

@@ -1,4 +1,4 @@
-"""Decompresses chunks in device memory by nvCOMP's batched functions in C, version 6; nothing else calls it.
+"""Decompresses chunks in device memory of Zstandard by nvCOMP's batched functions in C, version 6.
 
 Version 6.0 trusts what it decompresses. On an H200 a single wrong bit in a chunk of Zstandard lost the device or kept
 it busy for ever; in deflate and gzip it made other chunks of the batch wrong, which counted as right. So did LZ4, of
@@ -21,19 +21,18 @@ CUDA = 2
 
 
 class Options(ctypes.Structure):
-    """As all algorithms have them: 64 bytes, of which the first number is the backend, and zeros are defaults."""
+    """64 bytes, of which the first number is the backend, and zeros are defaults."""
 
     _fields_ = (("backend", ctypes.c_int), ("others", ctypes.c_int * 15))
 
 
 _SIZE, _ADDRESS = ctypes.c_size_t, ctypes.c_void_p
 SIGNATURES = {
-    "nvcompBatched{}DecompressGetTempSize": (_SIZE, _SIZE, Options, _ADDRESS, _SIZE, _ADDRESS),
-    "nvcompBatched{}DecompressAsync": (
+    "nvcompBatchedZstdDecompressGetTempSize": (_SIZE, _SIZE, Options, _ADDRESS, _SIZE, _ADDRESS),
+    "nvcompBatchedZstdDecompressAsync": (
         _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _ADDRESS, Options, _ADDRESS, _ADDRESS,
     ),
 }  # fmt: skip
-ALGORITHMS = ("Zstd", "Deflate", "Gzip")
 
 
 @cache
@@ -43,45 +42,42 @@ def library() -> Any:
         from nvidia import libnvcomp
 
         loaded = libnvcomp.load_library()
-        for algorithm in ALGORITHMS if loaded else ():
-            for name, types in SIGNATURES.items():
-                getattr(loaded, name.format(algorithm)).argtypes = types
+        for name, types in SIGNATURES.items() if loaded else ():
+            getattr(loaded, name).argtypes = types
     except (ImportError, OSError, AttributeError):
         return None
     return loaded
 
 
-def workspace_bytes(algorithm: str, chunks: int, chunk_bytes: int) -> int | None:
+def workspace_bytes(chunks: int, chunk_bytes: int) -> int | None:
     """Device memory that `decompress` needs besides its arguments; None if nvCOMP is missing or cannot decompress."""
     import cupy
 
-    return _workspace_bytes(library(), algorithm, chunks, chunk_bytes, int(cupy.cuda.runtime.getDevice()))
+    return _workspace_bytes(library(), chunks, chunk_bytes, int(cupy.cuda.runtime.getDevice()))
 
 
 @lru_cache(2**12)
-def _workspace_bytes(loaded: Any, algorithm: str, chunks: int, chunk_bytes: int, device: int) -> int | None:
+def _workspace_bytes(loaded: Any, chunks: int, chunk_bytes: int, device: int) -> int | None:
     """Asked once: chunks are counted up slab by slab for every batch, always to the same numbers."""
     if loaded is None:
         return None
     nbytes = ctypes.c_size_t()
-    size = getattr(loaded, f"nvcompBatched{algorithm}DecompressGetTempSize")
+    size = loaded.nvcompBatchedZstdDecompressGetTempSize
     refused = size(chunks, chunk_bytes, Options(CUDA), ctypes.byref(nbytes), chunks * chunk_bytes, _stream())
     return None if refused else nbytes.value
 
 
 def decompress(
-    algorithm: str, stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any,
+    stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], out: Any,
     places: NDArray[np.int64], chunk_bytes: int,
 ) -> tuple[NDArray[np.uint32] | None, Any]:  # fmt: skip
     """Start to decompress chunks of equal size, on the current stream.
 
     Parameters
     ----------
-    algorithm
-        One of `ALGORITHMS`.
     stored : CuPy uint8 array, shape (n,)
     starts, sizes
-        Of the compressed chunks within it, in bytes. Starts are multiples of 4 for ``"Deflate"``.
+        Of the compressed chunks within it, in bytes.
     out : CuPy uint8 array, shape (n * chunk_bytes,)
     places
         Which of the n chunks of `out` each of them is.
@@ -98,10 +94,10 @@ def decompress(
     given = np.stack([stored.data.ptr + starts, sizes, np.full(number, chunk_bytes), targets])
     arguments = cupy.asarray(given.astype(np.uint64))
     compressed, nbytes, most, decompressed = (arguments[row].data.ptr for row in range(4))
-    workspace = empty("nvCOMP", workspace_bytes(algorithm, number, chunk_bytes) or 1, np.uint8)
+    workspace = empty("nvCOMP", workspace_bytes(number, chunk_bytes) or 1, np.uint8)
     results = zeros("nvCOMP", 3 * number, np.uint32)  # sizes of 64 bits, then statuses
     statuses = results[2 * number :].data.ptr
-    function = getattr(loaded, f"nvcompBatched{algorithm}DecompressAsync")
+    function = loaded.nvcompBatchedZstdDecompressAsync
     refused = function(compressed, nbytes, most, results.data.ptr, number, workspace.data.ptr, len(workspace),
                        decompressed, Options(CUDA), statuses, _stream())  # fmt: skip
     return None if refused else to_pinned(results), (stored, out, arguments, workspace, results)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import lz4 as on_device
 from kernels.common.decode import SHUFFLED
+from kernels.common.decompress import MOST_BYTES
 from pipeline.gpu import nvcomp
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, crc32c, lz4, zstd
@@ -18,67 +17,26 @@ from pipeline.storage.formats.hdf5_filters import fletcher32, lz4_blocks, zstd_f
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import AnyPiece, BlockPiece
 
-FIRST, LAST = 14, 4  # bytes of a stored chunk that tell whether nvCOMP can take it: headers, and gzip's size
-Ends = NDArray[np.uint8]  # these, shape (chunks, FIRST + LAST)
+HEAD = 14  # bytes of a stored chunk that tell whether nvCOMP can take it
+Heads = NDArray[np.uint8]  # these, shape (chunks, HEAD)
 Fits = NDArray[np.bool_]  # of each chunk
-LZ4 = "LZ4"
 MASKS = np.array([256**length - 1 for length in range(9)], np.uint64)  # of numbers of so many bytes
 
 
-@dataclass(frozen=True)
-class Codec:
-    """What is decompressed of a stored chunk, and how.
-
-    Attributes
-    ----------
-    algorithm
-        `LZ4`, by a kernel that looks at every byte before it trusts it; or nvCOMP's, which must get nothing else than
-        what it can decompress: it may write anywhere, and for ever.
-    head, tail
-        Bytes before and after it.
-    alignment
-        Where it has to begin in memory: at multiples of so many bytes.
-    fits
-        (ends of stored chunks, their bytes, bytes of a decoded one) -> which of them nvCOMP can take.
-    framing
-        Of LZ4: as `kernels.common.lz4.decompress` has it.
-    """
-
-    algorithm: str
-    head: int = 0
-    tail: int = 0
-    alignment: int = 1
-    fits: Callable[[Ends, NDArray[np.int64], int], Fits] = lambda ends, sizes, chunk_bytes: np.ones(len(ends), bool)
-    framing: str = ""
-
-
-def _zlib(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    """Deflated, without a dictionary (RFC 1950)."""
-    return np.asarray((ends[:, 0] & 15 == 8) & (ends[:, 1] & 32 == 0) & (sizes > 6))
-
-
-def _gzip(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    """A member that says that it has all (RFC 1952): of several the last one has less."""
-    deflated = (ends[:, :3] == np.frombuffer(b"\x1f\x8b\x08", np.uint8)).all(1) & (ends[:, 3] < 32)
-    declared = ends[:, FIRST:].copy().view("<u4")[:, 0]
-    return np.asarray(deflated & (declared == chunk_bytes % 2**32) & (sizes > 18))
-
-
-def _zstd(ends: Ends, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    """A frame, without a dictionary, that says that it has all (RFC 8878, 3.1.1.1)."""
-    flags = ends[:, 4].astype(np.int64)
+def zstd_fits(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
+    """Which chunks are a frame, without a dictionary, that says that it gives `chunk_bytes` (RFC 8878, 3.1.1.1)."""
+    flags = heads[:, 4].astype(np.int64)
     single, kind = flags >> 5 & 1, flags >> 6
     length, start = np.where(kind, 1 << kind, single), 6 - single
-    declared = np.where(single, *(ends[:, first : first + 8].copy().view("<u8")[:, 0] for first in (5, 6)))
+    declared = np.where(single, *(heads[:, first : first + 8].copy().view("<u8")[:, 0] for first in (5, 6)))
     declared = (declared & MASKS[length]) + np.where(length == 2, np.uint64(256), np.uint64(0))
-    frame = (ends[:, :4] == np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)).all(1) & (flags & 0b1011 == 0)
+    frame = (heads[:, :4] == np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)).all(1) & (flags & 0b1011 == 0)
     return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > start + length + 3))
 
 
-CODECS: dict[Step, Codec] = {
-    lz4: Codec(LZ4, framing="Sized"), lz4_blocks: Codec(LZ4, framing="Blocks"),
-    zstd: Codec("Zstd", fits=_zstd), zstd_frame: Codec("Zstd", fits=_zstd),
-    Inflate(ZLIB): Codec("Deflate", 2, 4, 4, _zlib), Inflate(GZIP): Codec("Gzip", fits=_gzip),
+ZSTD = "Zstd"  # by nvCOMP; others as `kernels.common.decompress` names them, which trusts nothing that a chunk says
+CODECS: dict[Step, str] = {
+    lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: ZSTD, zstd_frame: ZSTD,
 }  # fmt: skip
 CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; looked at on the host
 CHECKSUM_BYTES = 4
@@ -95,7 +53,7 @@ class Scheme:
     unshuffled
         Bytes of an item, if bytes are sorted by their place in it; else 0.
     tail
-        Bytes behind the compressed ones.
+        Bytes of a checksum behind the compressed ones.
     chunk_bytes
         Of a decoded chunk.
     dtype
@@ -105,7 +63,7 @@ class Scheme:
         Whether each chunk is stored as a run of samples in C order.
     """
 
-    codec: Codec
+    codec: str
     unshuffled: int
     tail: int
     chunk_bytes: int
@@ -207,7 +165,7 @@ def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
     if steps and steps[0] in CHECKSUMS:
         steps, tail = steps[1:], CHECKSUM_BYTES
     codec = CODECS.get(steps[0]) if steps else None
-    if codec and (slab.grid.chunk_bytes > on_device.MOST_BYTES if codec.algorithm == LZ4 else nvcomp.library() is None):
+    if slab.grid.chunk_bytes > MOST_BYTES or (codec == ZSTD and nvcomp.library() is None):
         return None
     unshuffled = steps[1].itemsize if len(steps) == 2 and isinstance(steps[1], Unshuffle) else 0
     if codec is None or len(steps) > 1 + bool(unshuffled):
@@ -215,4 +173,4 @@ def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
     if unshuffled and (unshuffled not in SHUFFLED or slab.grid.chunk_bytes % unshuffled):
         return None
     runs = slab.grid.in_order and _axes(slab) == tuple(range(len(slab.region)))
-    return Scheme(codec, unshuffled, codec.tail + tail, slab.grid.chunk_bytes, dtype, slab.fill, runs)
+    return Scheme(codec, unshuffled, tail, slab.grid.chunk_bytes, dtype, slab.fill, runs)

@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from kernels.common import device, lz4
+from kernels.common import decompress as module
+from kernels.common import device
+from kernels.common.decompress import LANES, decompress
 from tests.cases.case import RANDOM, Case
 
 STEM = "common/lz4"
@@ -18,11 +20,11 @@ GUARD = 0xA5  # what is around chunks, decompressed ones and stored ones
 
 def by_library(stream: bytes, room: int) -> bytes | None:
     """What LZ4's own library decompresses a stream to; None if it refuses it."""
-    from numcodecs.lz4 import decompress
+    from numcodecs import lz4
 
     out = np.empty(room, np.uint8)
     try:
-        decompress(room.to_bytes(4, "little") + stream, out)
+        lz4.decompress(room.to_bytes(4, "little") + stream, out)
     except (RuntimeError, ValueError):
         return None
     return out.tobytes()
@@ -96,8 +98,8 @@ def decompressed_by(cp: Any, chunks: Sequence[bytes], room: int, framing: str, l
     stored = np.frombuffer(b"".join(gap + chunk for gap, chunk in zip(gaps, chunks, strict=True)), np.uint8)
     out = cp.asarray(np.full(2 * len(chunks) * room, GUARD, np.uint8))
     most = lanes * len(chunks) // device.limits().multiprocessors + 1
-    with patch.object(lz4, "THREADS_AT_ONCE", most if lanes > lz4.LANES[0] else 0):
-        right = lz4.decompress(cp.asarray(stored), starts, sizes, out, places, room, framing)
+    with patch.object(module, "THREADS_AT_ONCE", most if lanes > LANES[0] else 0):
+        right = decompress(cp.asarray(stored), starts, sizes, out, places, room, framing)
     rows, right = out.get().reshape(-1, room), right.get()
     others = np.setdiff1d(np.arange(len(rows)), places)
     assert (rows[others] == GUARD).all() and set(right.tolist()) <= {0, 1}
@@ -235,7 +237,7 @@ def _framings(cp: Any) -> None:
 
 def lz4_cases() -> Iterator[Case]:
     """One lane per byte of a short chunk, several rounds; more chunks than a block has groups."""
-    for lanes in lz4.LANES:
+    for lanes in LANES:
         for room in (1, 12, 13, 300, 3001):
             yield Case(STEM, "lz4", f"written, {room} bytes, {lanes} lanes", partial(_of_writers, room, lanes))
         for room in (13, 700, 9000):

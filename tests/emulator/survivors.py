@@ -7,6 +7,10 @@ from types import MappingProxyType
 
 # (file, function, text) of mutants that change no result, or none beyond what is promised, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("common/lz4.cu", "decompressed", "at < size"): "a token at the end has no literals, and is refused anyway",
+    ("common/inflate.cu", "fill", "half the width: number += 32"): "64 bits are held at most",
+    ("common/inflate.cu", "read_codes", "begins at lane + 1"): "the length of 0 always comes",
+    ("common/inflate.cu", "inflated", "length >= size - at - 4 || length > room - made"): "a checksum has to follow",
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
     ("quantile/bracket.cu", "rank_among", "ranges"): "one more range, whose keys the host knows without",
     ("quantile/bracket.cu", "quantile_bracket", "threadIdx.x % (32 + 1) == 0"): "another thread of each warp",
@@ -253,6 +257,7 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
 })  # fmt: skip
 # Those that change results on a GPU, but not on a host; or of larger inputs than the cases have.
 MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
+    ("common/inflate.cu", "checksum", "half the width: sum += data[i]"): "takes a chunk of 128 MiB",
     ("common/counters.cuh", "stride", "COPIES * 4"): "a host counts words: a byte more is none",
     ("matmul/multiply_wgmma.cuh", "free", "threadIdx.x == 0"): "a host copies at once, and waits for nothing",
     ("matmul/multiply_wgmma.cuh", "free", "__syncthreads()"): "a host copies at once, and waits for nothing",

@@ -17,7 +17,7 @@ PRODUCTION = {
     "reduce/gpu_powers": r"\w+",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
-    "study/roofline": r"\w+", "common/decode": r"\w+", "common/lz4": r"\w+",
+    "study/roofline": r"\w+", "common/decode": r"\w+", "common/lz4": r"\w+", "common/inflate": r"\w+",
     "digest/gpu": r"\w+", "quantile/gpu": r"\w+", "quantile/bracket": r"\w+",
     "select/gpu": r"\w+",
     "matmul/gpu": r"\w+",
@@ -55,8 +55,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         of_unaligned = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024
         return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
-    if stem == "common/lz4":
-        return 128, 16
+    if stem in ("common/lz4", "common/inflate"):
+        return 128, 1
     if stem in ("transpose/unaligned", "digest/gpu"):
         return 256, 4
     if stem == "matmul/gpu" and kernel == "multiply":

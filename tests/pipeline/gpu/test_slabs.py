@@ -14,7 +14,6 @@ from pipeline.errors import PipelineError
 from pipeline.gpu import decompress, nvcomp, transfer
 from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.gpu.blocks import device_blocks
-from pipeline.gpu.slabs import LZ4
 from pipeline.storage.chunks import Region, plan
 from pipeline.storage.formats import slabs as formats
 from pipeline.storage.sources import open_source
@@ -27,12 +26,10 @@ __all__ = ["library"]
 
 pytestmark = pytest.mark.gpu
 
-ON_DEVICE = {
-    "hdf5 in MATLAB's wrapping, deflate": "Deflate", "hdf5 deflate": "Deflate", "hdf5 one dimension": "Deflate",
-    "hdf5 shuffle, deflate, fletcher32": "Deflate", "hdf5 missing chunks": "Deflate", "hdf5 lz4": LZ4,
-    "hdf5 zstd": "Zstd", "zarr 2": "Zstd", "zarr 2, Fortran": "Zstd", "zarr 2, zlib": "Deflate", "zarr 2, lz4": LZ4,
-    "zarr 2, shuffle": "Gzip", "zarr 3": "Zstd", "zarr 3, gzip": "Gzip", "zarr 3, transposed": "Zstd",
-    "zarr 3, sharded": "Zstd",
+BY_NVCOMP = {"hdf5 zstd", "zarr 2", "zarr 2, Fortran", "zarr 3", "zarr 3, transposed", "zarr 3, sharded"}
+ON_DEVICE = BY_NVCOMP | {
+    "hdf5 in MATLAB's wrapping, deflate", "hdf5 deflate", "hdf5 one dimension", "hdf5 shuffle, deflate, fletcher32",
+    "hdf5 missing chunks", "hdf5 lz4", "zarr 2, zlib", "zarr 2, lz4", "zarr 2, shuffle", "zarr 3, gzip",
 }  # fmt: skip
 CHUNKED = sorted(name for name in CASES if name.startswith(("hdf5", "zarr", "tiff")))
 
@@ -53,7 +50,7 @@ def test_samples_are_those_of_the_formats_own_library(
             assert paths == ({f"{transfer.PINNED}, {DECOMPRESSED}"} if name in ON_DEVICE else set())
             assert timeline.nbytes["kernel"] == got.nbytes
     if library:
-        assert {algorithm for algorithm, _ in library.called} == {ON_DEVICE.get(name)} - {None, LZ4}
+        assert bool(library.called) == (name in BY_NVCOMP)
 
 
 def test_stored_bytes_cross_the_bus(tmp_path: Path, library: Any) -> None:
@@ -61,14 +58,16 @@ def test_stored_bytes_cross_the_bus(tmp_path: Path, library: Any) -> None:
     source = open_source((written.item,))
     stored = sum(piece.block.stored.table[:, 2].sum() for piece in source.pieces())  # type: ignore[union-attr]
     _, timeline = samples_of(written.item, 0, written.array.size)
-    chunks = sum(len(piece.block.stored.table) for piece in source.pieces())  # type: ignore[union-attr]
-    assert stored < timeline.nbytes["read+copy"] <= stored + (chunks + 1) * 4  # where deflated bytes may begin
+    assert timeline.nbytes["read+copy"] == stored
 
 
-@pytest.mark.parametrize(("name", "reason"), [("zarr 2, lz4", "got LZ4|got .*expected"), ("zarr 3", "got Zstd|got")])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("zarr 2, lz4", "got LZ4|got .*expected"), ("zarr 2, zlib", "got Error"), ("zarr 3", "got Zstd|got")],
+)
 def test_damaged_chunk(tmp_path: Path, library: Any, name: str, reason: str) -> None:
     """The host says what is wrong with it."""
-    if library is None and name != "zarr 2, lz4":
+    if library is None and name == "zarr 3":
         pytest.skip("nvCOMP may lose the device")
     written = CASES[name].written(tmp_path)
     path = max(

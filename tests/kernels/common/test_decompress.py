@@ -1,4 +1,4 @@
-"""Chunks in LZ4's block format: what the kernel makes of them beside LZ4's library, and what its wrapper refuses."""
+"""Chunks of LZ4, deflate and gzip: what kernels make of them beside the libraries, and what the wrapper refuses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.common.lz4 import MOST_BYTES, decompress
+from kernels.common.decompress import MOST_BYTES, decompress
 from tests.cases.case import Case
+from tests.cases.inflate_small import inflate_cases
 from tests.cases.lz4_small import compressed, decompressed_by, lz4_cases, sized
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("case", list(lz4_cases()), ids=str)
+@pytest.mark.parametrize("case", [*lz4_cases(), *inflate_cases()], ids=str)
 def test_small_inputs(cp: Any, case: Case) -> None:
     case.check(cp)
 
@@ -49,7 +50,10 @@ def test_nothing(cp: Any) -> None:
 def test_what_is_refused(cp: Any) -> None:
     stored, out, one = cp.zeros(40, np.uint8), cp.zeros(30, np.uint8), np.ones(1, np.int64)
     for given, text in (
-        ((stored, one, one, out, one, 10, "Frame"), r"framing: expected one of \('Sized', 'Blocks'\), got 'Frame'"),
+        (
+            (stored, one, one, out, one, 10, "Frame"),
+            r"framing: expected one of \('Sized', .*, 'Gzip'\), got 'Frame'",
+        ),
         ((stored.view(np.int8), one, one, out, one, 10, "Sized"), "stored: expected uint8, got int8"),
         ((stored, one, one, out[::2], one, 10, "Sized"), "out: expected C-contiguous memory"),
         ((stored, one, np.ones(2, np.int64), out, one, 10, "Sized"), "all input arrays must have the same shape"),

@@ -1,4 +1,4 @@
-"""Decompresses chunks in LZ4's block format on a GPU, a group of lanes for each."""
+"""Decompresses chunks of LZ4, deflate and gzip on a GPU, a group of lanes for each, whatever they hold."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from kernels.common.checks import blocks_for, check_array
 from kernels.common.constants import constant
 from kernels.common.memory import empty
 
-SOURCE = Path(__file__).with_suffix(".cu")
+LZ4, INFLATE = (Path(__file__).with_name(name) for name in ("lz4.cu", "inflate.cu"))
 
-THREADS = constant(SOURCE, "THREADS")
-LANES = (8, 16, 32)  # of a chunk
+THREADS = constant(LZ4, "THREADS")
+LANES = (8, 16, 32)  # of a chunk of LZ4
 THREADS_AT_ONCE = 1024  # of a multiprocessor; with fewer threads of more chunks it decompresses faster
-FRAMINGS = ("Sized", "Blocks")
+LANES_OF_INFLATE = constant(INFLATE, "LANES")
+FRAMINGS = {"Sized": LZ4, "Blocks": LZ4, "Zlib": INFLATE, "Gzip": INFLATE}
 MOST_BYTES = 2**31 - 1  # of a chunk, stored or decompressed
 
 
@@ -40,8 +41,9 @@ def decompress(
     chunk_bytes
         Of a decompressed chunk.
     framing
-        ``"Sized"``: a chunk begins with its decompressed size, 4 bytes, little-endian, as numcodecs writes it.
-        ``"Blocks"``: as HDF5's filter writes it.
+        ``"Sized"``: LZ4 behind its decompressed size, 4 bytes, little-endian, as numcodecs writes it. ``"Blocks"``: LZ4
+        as HDF5's filter writes it. ``"Zlib"``: RFC 1950, of which the checksum has to agree. ``"Gzip"``: a member of
+        RFC 1952, whose checksum is not looked at.
 
     Returns
     -------
@@ -59,12 +61,12 @@ def decompress(
     import cupy
 
     if framing not in FRAMINGS:
-        raise ValueError(f"framing: expected one of {FRAMINGS}, got {framing!r}")
+        raise ValueError(f"framing: expected one of {tuple(FRAMINGS)}, got {framing!r}")
     check_array("stored", stored, ("uint8",), 1)
     check_array("out", out, ("uint8",), 1)
     given = np.stack([starts, sizes, places])
     chunks = given.shape[1]
-    right = empty("LZ4", chunks, np.uint8)
+    right = empty("decompress", chunks, np.uint8)
     if not chunks:
         return right
     if not 0 < chunk_bytes <= MOST_BYTES or sizes.max() > MOST_BYTES:
@@ -72,16 +74,24 @@ def decompress(
     if given.min() < 0 or (starts + sizes).max() > len(stored) or (places.max() + 1) * chunk_bytes > len(out):
         raise ValueError(f"expected chunks inside of {len(stored)} and {len(out)} bytes, got some outside")
     arguments = cupy.asarray(given)
-    most = THREADS_AT_ONCE * device.limits().multiprocessors // chunks
-    lanes = max([LANES[0], *(lanes for lanes in LANES if lanes <= most)])
-    kernel = nvrtc.load(SOURCE, _lz4(framing, lanes))
+    lanes = lanes_for(chunks) if FRAMINGS[framing] == LZ4 else LANES_OF_INFLATE
+    kernel = nvrtc.load(FRAMINGS[framing], _instance(framing, lanes))
     grid = (blocks_for(chunks * lanes, THREADS),)
     kernel(grid, (THREADS,), (stored, *arguments, out, right, np.int64(chunks), np.uint32(chunk_bytes)))
     return right
 
 
-def _lz4(framing: str, lanes: int) -> str:
-    return f"lz4<{framing}, {lanes}>"
+def lanes_for(chunks: int) -> int:
+    """Lanes of each of so many chunks of LZ4."""
+    most = THREADS_AT_ONCE * device.limits().multiprocessors // chunks
+    return max([LANES[0], *(lanes for lanes in LANES if lanes <= most)])
 
 
-INSTANCES = tuple(_lz4(framing, lanes) for framing in FRAMINGS for lanes in LANES)
+def _instance(framing: str, lanes: int) -> str:
+    return f"lz4<{framing}, {lanes}>" if FRAMINGS[framing] == LZ4 else f"inflate<{framing}>"
+
+
+INSTANCES = {
+    "common/lz4": tuple(_instance(framing, lanes) for framing in ("Sized", "Blocks") for lanes in LANES),
+    "common/inflate": tuple(_instance(framing, LANES_OF_INFLATE) for framing in ("Zlib", "Gzip")),
+}
