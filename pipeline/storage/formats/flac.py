@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.files import whole
 from pipeline.storage.formats.common import MOST_REASON, library, readable
 from pipeline.storage.piece_source import PieceSource
@@ -21,6 +21,7 @@ from pipeline.storage.protocol import Opening, Source
 WHAT = "a FLAC file"
 # By bits: the dtype of the samples, and what libsndfile decodes them to, in its upper bits.
 DTYPES = {"PCM_S8": ("i1", "int16"), "PCM_16": ("<i2", "int16"), "PCM_24": ("<i4", "int32")}
+UNKNOWN = 2**63 - 1  # frames, as libsndfile has it where the header does not say
 STEP = 2**18  # samples that are decoded at once
 MOST_BLOCK, LEAST_BLOCK_BYTES = 2**16, 10  # samples of a channel in a block of the stream, and its stored bytes
 
@@ -87,7 +88,9 @@ def open_flac(path: str, opening: Opening) -> Source:
     with readable(path, WHAT), _opened(file) as opened:
         if opened.format != "FLAC" or opened.subtype not in DTYPES:
             raise ValueError(f"{opened.format} with samples of {opened.subtype}")
-        if not 0 <= opened.frames <= file.nbytes // LEAST_BLOCK_BYTES * MOST_BLOCK:  # also if the header does not say
+        if opened.frames == UNKNOWN:
+            raise UsageError(f"{path}: expected {WHAT} that says its length, got none; was the recording finished?")
+        if not 0 <= opened.frames <= file.nbytes // LEAST_BLOCK_BYTES * MOST_BLOCK:
             raise ValueError(f"{opened.frames} frames in a file of {file.nbytes} bytes")
         name, decoded = DTYPES[opened.subtype]
         frames, channels = opened.frames, opened.channels

@@ -135,9 +135,9 @@ def _version_3(metadata: dict[str, Any]) -> Array:
         raise ValueError("another node, chunk grid or chunk key encoding")
     if metadata.get("storage_transformers"):
         raise ValueError("storage transformers")
-    for key in sorted(metadata.keys() - KEYS):  # an extension, which may change what the rest means
-        if not isinstance(metadata[key], dict) or metadata[key].get("must_understand") is not False:
-            raise ValueError(f"the field {key[:40]!r}")
+    for field in sorted(metadata.keys() - KEYS):  # an extension, which may change what the rest means
+        if not isinstance(metadata[field], dict) or metadata[field].get("must_understand") is not False:
+            raise ValueError(f"the field {field[:40]!r}")
     name = metadata["data_type"]
     if not isinstance(name, str) or name not in ("bool", *NUMBERS):
         raise ValueError(f"data type {str(name.get('name') if isinstance(name, dict) else name)[:40]!r}")
