@@ -38,8 +38,8 @@ def filters_of(data: Any) -> list[Filter]:
 
 
 def outer_of(filters: list[Filter], mask: int) -> Filter | None:
-    """The last filter that was applied to a chunk whose mask tells which were left out."""
-    applied = [filter_ for number, filter_ in enumerate(filters) if not mask >> number & 1]
+    """The last filter but checksums that was applied to a chunk, whose mask tells which were left out."""
+    applied = [one for number, one in enumerate(filters) if not mask >> number & 1 and one.code != FLETCHER]
     return applied[-1] if applied else None
 
 

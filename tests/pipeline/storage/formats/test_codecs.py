@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline.storage.formats import codecs
 from pipeline.storage.formats.codecs import GZIP, GZIP_MAGIC, RAW_DEFLATE, ZLIB, Decoder, Inflate, zstd
 from tests.cases.format_case import package_of
-from tests.cases.zstandard import SKIPPED, frame
+from tests.cases.odd_chunks import SKIPPED, frame
 
 SHORT = settings(max_examples=300, deadline=None)
 

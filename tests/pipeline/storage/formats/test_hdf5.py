@@ -103,6 +103,16 @@ def test_hdf5_bomb(tmp_path: Path, filters: dict[str, Any]) -> None:
     assert "more than" in message_of(f"{path}::a")
 
 
+def test_hdf5_bomb_before_its_checksum(tmp_path: Path) -> None:
+    """Beside a chunk without filters, so that HDF5 would decode it."""
+    path, bomb = tmp_path / "a.h5", zlib.compress(bytes(2**24))
+    with package_of("h5py").File(path, "w") as file:
+        data = file.create_dataset("a", (100,), "i4", chunks=(50,), compression="gzip", fletcher32=True).id
+        data.write_direct_chunk((0,), bomb + bytes(4))
+        data.write_direct_chunk((50,), bytes(200), 3)
+    assert "got more than" in message_of(f"{path}::a")
+
+
 @pytest.mark.parametrize("name", ["LZ4", "Bitshuffle", "Zstd", "Blosc"])
 def test_hdf5_chunk_that_claims_more_than_it_should(tmp_path: Path, name: str) -> None:
     h5py, hdf5plugin = package_of("h5py"), package_of("hdf5plugin")
