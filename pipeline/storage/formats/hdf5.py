@@ -36,6 +36,8 @@ from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.protocol import Member, Opening, Source
 
 MOST_MEMBERS = 10_000
+EMPTY = "MATLAB_empty"  # an attribute
+DIMENSION = b"This is a netCDF dimension but not a netCDF variable"  # how the attribute NAME of one begins
 
 
 def _names(group: Any, prefix: str = "", seen: set[Any] | None = None) -> Iterator[str]:
@@ -66,6 +68,8 @@ def _member(name: str, data: Any) -> Member:
     own = dtype is not None and own_steps(filters, data.dtype.itemsize) is not None
     if data.shape is None:
         problem = "expected an array, got an empty data set without a shape"
+    elif EMPTY in data.attrs:
+        problem = "expected an array, got an empty one, of which MATLAB stores the shape alone"
     elif data.is_virtual or plist.get_external_count():
         problem = "expected an array within the file, got one that lies in other files; name those files"
     elif dtype is None:
@@ -88,8 +92,11 @@ def _dtype(data: Any) -> np.dtype[Any] | None:
     import h5py
 
     try:
-        dtype = np.dtype(data.dtype)
-        same = dtype.hasobject or data.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True))
+        dtype, stored = np.dtype(data.dtype), data.id.get_type()
+        same = dtype.hasobject or stored.equal(h5py.h5t.py_create(dtype, logical=True))
+        if dtype.kind == "c" and not same:  # since HDF5 2 a type of its own, not a pair
+            order = "BE" if dtype == dtype.newbyteorder(">") else "LE"
+            same = stored.equal(getattr(h5py.h5t, f"COMPLEX_IEEE_F{4 * dtype.itemsize}{order}", None))
     except (TypeError, ValueError, NotImplementedError):
         return None
     plain = np.dtype(dtype.str) if dtype.names is None and dtype.subdtype is None else dtype  # without its metadata
@@ -106,7 +113,9 @@ def _members(opened: Any) -> Iterator[Member]:
     for number, name in enumerate(_names(opened)):
         if number == MOST_MEMBERS:
             return
-        yield _member(name, opened[name])
+        said = opened[name].attrs.get("NAME")
+        if not (isinstance(said, bytes) and said.startswith(DIMENSION)):
+            yield _member(name, opened[name])
 
 
 def open_hdf5(path: str, opening: Opening) -> Source:

@@ -15,9 +15,12 @@ import pytest
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
+from pipeline.storage.blocks import read_blocks
+from pipeline.storage.chunks import plan
 from pipeline.storage.other_content import OtherContent, other_of
 from pipeline.storage.protocol import Opening
 from pipeline.storage.sources import open_source
+from pipeline.timeline import Timeline
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
 from tests.cases.format_files import IMAGES
@@ -180,3 +183,37 @@ def test_samples_that_are_no_text(samples: NDArray[Any]) -> None:
     """But ASCII alone with lines and digits is."""
     text = samples.dtype == "<i4" and samples[0] == 0x3031320A
     assert (other_of(samples.tobytes(), Opening()) == "text") == text
+
+
+@pytest.mark.parametrize("part", ["real", "imag"])
+@pytest.mark.parametrize("how", [{}, {"chunks": (7, 13), "code": 1}, {"chunks": (7, 13), "code": 32000}])
+@pytest.mark.parametrize(("kind", "dtype"), [("F32LE", "<c8"), ("F64BE", ">c16")])
+def test_complex_type_of_hdf5(tmp_path: Path, kind: str, dtype: str, how: dict[str, Any], part: Any) -> None:
+    """Not the pair of h5py, but a type of its own, since HDF5 2."""
+    h5py = package_of("h5py")
+    if not hasattr(h5py.h5t, f"COMPLEX_IEEE_{kind}"):
+        pytest.skip("no complex types")
+    array, plist = (NUMBERS + 1j * NUMBERS[::-1]).astype(dtype), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if how:
+        plist.set_chunk(how["chunks"])
+        plist.set_filter(how["code"], h5py.h5z.FLAG_OPTIONAL, (6,))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored, space = getattr(h5py.h5t, f"COMPLEX_IEEE_{kind}"), h5py.h5s.create_simple(array.shape)
+        h5py.Dataset(h5py.h5d.create(file.id, b"a", stored, space, plist))[...] = array
+    source = open_source((str(tmp_path / "a.h5"),), part=part)
+    blocks = [block.copy() for chunk in plan(source, 2000, "off", 0) for block in read_blocks(chunk, Timeline())]
+    np.testing.assert_array_equal(np.concatenate(blocks), getattr(array, part).reshape(-1))
+
+
+def test_hdf5_of_matlab_and_netcdf_has_more_than_arrays(tmp_path: Path) -> None:
+    """MATLAB stores the shape of an empty array in its place, netCDF an array for each dimension."""
+    with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
+        file["empty"] = np.array([0, 3], "u8")
+        file["empty"].attrs["MATLAB_empty"] = np.uint8(1)
+        file.create_dataset("x", (5,), ">f4").attrs["NAME"] = np.bytes_(
+            "This is a netCDF dimension but not a netCDF variable         5"
+        )
+        file["data"] = NUMBERS
+        file["data"].attrs["NAME"] = np.arange(3)
+    assert open_source((str(tmp_path / "a.h5"),)).names == (f"{tmp_path}/a.h5::/data",)
+    assert "got an empty one, of which MATLAB stores" in refused(UsageError, f"{tmp_path}/a.h5::empty")
