@@ -43,11 +43,12 @@ def other_of(head: bytes, opening: Opening) -> str | None:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether there are lines with digits, in ASCII but for a few letters, or in UTF-16."""
+    """Whether there are lines with digits, or JSON, in ASCII but for a few letters, or in UTF-16."""
     text = head[2:].replace(b"\0", b"") if head.startswith(WIDE) else head
     plain = FOREIGN.sub(b"", text)
     few = 8 * (len(text) - len(plain)) <= len(text)
-    return bool(few and PRINTABLE.fullmatch(plain) and b"\n" in plain and re.search(rb"\d", plain))
+    lines = b"\n" in plain or plain.startswith(b'{"')
+    return bool(few and PRINTABLE.fullmatch(plain) and lines and re.search(rb"\d", plain))
 
 
 def advice_on(other: str) -> str:

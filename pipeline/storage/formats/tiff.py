@@ -45,11 +45,14 @@ class _Differences:
 def _problem(page: Any) -> str:
     """Why a page cannot be read; empty if it can."""
     if page.dtype is None or page.bitspersample != page.dtype.itemsize * 8:
-        return f"expected samples of 8, 16, 32 or 64 bits, got {page.bitspersample}; unpack them"
+        kind = "" if page.sampleformat in (1, 2, 3) else f" of {getattr(page.sampleformat, 'name', page.sampleformat)}"
+        return f"expected samples of 8, 16, 32 or 64 bits, got {page.bitspersample}{kind}; unpack them"
     if page.compression != NONE and page.compression not in DEFLATES:
         return f"expected uncompressed or deflated pages, got {page.compression.name}; convert the file"
     if page.predictor not in (1, HORIZONTAL) or (page.predictor == HORIZONTAL and page.dtype.kind == "f"):
         return "expected no predictor or differences of integers, got another one; convert the file"
+    if page.predictor == HORIZONTAL and page.compression == NONE:  # for tifffile differences, for libtiff samples
+        return "expected a predictor of compressed pages only, got one of uncompressed ones; convert the file"
     if page.planarconfig != 1 and page.samplesperpixel > 1:
         return "expected samples of a pixel side by side, got planes; convert the file"
     if page.fillorder != 1 or page.subsampling not in (None, (1, 1)):
@@ -178,7 +181,7 @@ def _run(page: Any) -> tuple[int, int] | None:
 
 
 def _places(file: Piece, pages: Sequence[Any], grid: Grid) -> Places:
-    """Where strips or tiles are stored; those of size 0 are missing, and are 0 throughout."""
+    """Where strips or tiles are stored; those of size 0 at byte 0 are missing, and are 0 throughout."""
     places = Places(grid.counts)
     of_file = places.add(file)
     counts = grid.counts[1:] if len(pages) > 1 else grid.counts
@@ -186,9 +189,9 @@ def _places(file: Piece, pages: Sequence[Any], grid: Grid) -> Places:
         if len(page.dataoffsets) != math.prod(counts) or len(page.databytecounts) != math.prod(counts):
             raise ValueError(f"{len(page.dataoffsets)} strips or tiles where {math.prod(counts)} were expected")
         for place, offset, count in zip(np.ndindex(*counts), page.dataoffsets, page.databytecounts, strict=True):
-            if not count:
+            if not count and not offset:
                 continue
-            if offset + count > file.nbytes:
+            if not count or offset + count > file.nbytes:
                 raise UsageError(f"{file.path}: expected strips within {file.nbytes} bytes, got one at {offset} of "
                                  f"{count} bytes; is the file complete?")  # fmt: skip
             index = (number, *place) if len(pages) > 1 else place

@@ -97,6 +97,20 @@ def test_tiff_pages_of_other_tiles(tmp_path: Path, compression: str | None) -> N
     assert "expected strips or tiles of one shape in every page" in refused(UsageError, path)
 
 
+@pytest.mark.parametrize(("tag", "value", "got"), [
+    ("StripByteCounts", 0, " of 0 bytes"), ("Compression", 1, "got one of uncompressed ones"),
+    ("SampleFormat", 5, "got 16 of COMPLEXINT"),
+])  # fmt: skip
+def test_tiff_tags_that_readers_take_in_several_ways(tmp_path: Path, tag: str, value: int, got: str) -> None:
+    """libtiff guesses a size that is missing, and has no predictor where pages are not compressed."""
+    tifffile, path = package_of("tifffile"), tmp_path / "a.tif"
+    how = {"compression": "zlib", "predictor": 2} if tag == "Compression" else {}
+    tifffile.imwrite(path, IMAGES[0].astype("i2"), photometric="minisblack", metadata=None, **how)
+    with tifffile.TiffFile(path, mode="r+b") as file:
+        file.pages[0].tags[tag].overwrite(value)
+    assert got in refused(UsageError, path)
+
+
 def _wav(path: Path, form: bytes, data: bytes, magic: bytes = b"RIFF") -> Path:
     long = struct.pack("<4sIQQQI", b"ds64", 28, 0, len(data), 0, 0) if magic != b"RIFF" else b""
     body = long + struct.pack("<4sI", b"fmt ", len(form)) + form + struct.pack("<4sI", b"data", len(data)) + data
@@ -160,7 +174,9 @@ LINES = "time [µs],value\n1,2\n3,-4\n"
 
 
 @pytest.mark.parametrize(("what", "write"), [
-    ("tar", _tar), *(("text", lambda path, code=code: path.write_text(LINES * 40, code)) for code in
+    ("tar", _tar),
+    ("text", lambda path: path.write_text(json.dumps({"collection": {"core:version": "1.2.0"}}))),
+    *(("text", lambda path, code=code: path.write_text(LINES * 40, code)) for code in
                      ("utf-8", "latin-1", "utf-8-sig", "utf-16", "cp1252")),
     ("text", lambda path: path.write_bytes(codecs.BOM_UTF16_BE + (LINES * 40).encode("utf-16-be"))),
 ])  # fmt: skip
@@ -183,6 +199,13 @@ def test_samples_that_are_no_text(samples: NDArray[Any]) -> None:
     """But ASCII alone with lines and digits is."""
     text = samples.dtype == "<i4" and samples[0] == 0x3031320A
     assert (other_of(samples.tobytes(), Opening()) == "text") == text
+
+
+def test_parquet_column_called_as_a_field_of_another(tmp_path: Path) -> None:
+    """Which pyarrow reads besides."""
+    pyarrow, path = package_of("pyarrow"), f"{tmp_path}/a.parquet"
+    package_of("pyarrow.parquet").write_table(pyarrow.table({"a": [{"b": 1}, {"b": 2}], "a.b": [7, 8]}), path)
+    np.testing.assert_array_equal(read(f"{path}::a.b"), [7, 8])
 
 
 @pytest.mark.parametrize("part", ["real", "imag"])
