@@ -149,12 +149,10 @@ def _source(path: str, file: Piece, member: Member, pages: Sequence[Any]) -> Sou
     size = math.prod(pages[0].shape) * dtype.itemsize
     if member.compression == "" and pages[0].predictor == 1 and all(run == (run[0], size) for run in runs if run):
         offsets = [run[0] for run in runs if run]
-        if len(pages) < number:
-            offsets = [offset + size * place for offset in offsets for place in range(number)]
-        if len(offsets) == number:
-            if max(offsets) + size > file.nbytes:
-                raise ValueError(f"a page beyond its end, at byte {max(offsets)}")
-            if offsets == list(range(offsets[0], offsets[0] + size * number, size)):
+        if len(offsets) == len(pages):
+            if (last := max(offsets) + size * (number - len(pages))) + size > file.nbytes:
+                raise ValueError(f"a page beyond its end, at byte {last}")
+            if offsets == list(range(offsets[0], offsets[0] + size * len(pages), size)):
                 return Files((SourceFile(path, offsets[0], size * number, file.identity, shape),), dtype)
             return PieceSource(path, dtype, shape, tuple(file.cut(offset, size) for offset in offsets), (file,))
     if len(pages) < number or any((p.is_tiled, p.chunks) != (pages[0].is_tiled, pages[0].chunks) for p in pages):

@@ -83,8 +83,11 @@ def test_tiff_with_one_page_before_all_images(tmp_path: Path, how: dict[str, Any
         assert len(file.pages) == 1
     assert open_source((path,)).shape == IMAGES.shape == tifffile.imread(path).shape
     np.testing.assert_array_equal(read(path), IMAGES.reshape(-1))
-    Path(path).write_bytes(Path(path).read_bytes()[: -IMAGES[0].nbytes])
-    assert "expected a TIFF file, got " in refused(UsageError, path)
+    content = Path(path).read_bytes()
+    more = content.replace(b"images=5", b"images=9").replace(b"channels=5", b"channels=9").replace(b"[5, ", b"[9, ")
+    for lying in (content[: -IMAGES[0].nbytes], more, more.replace(b"[9, 37, 41]", b"[9999999, 9]")):
+        Path(path).write_bytes(lying)
+        assert "expected a TIFF file, got " in refused(UsageError, path)
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
@@ -153,6 +156,17 @@ def test_flac_without_its_length(tmp_path: Path) -> None:
     content[21:26] = bytes([content[21] & 0xF0, 0, 0, 0, 0])
     path.write_bytes(content)
     assert "got none; was the recording finished?" in refused(UsageError, path)
+
+
+@pytest.mark.parametrize("bits", [12, 20, 32])
+def test_flac_of_other_bits(tmp_path: Path, bits: int) -> None:
+    """libsndfile knows none of these."""
+    soundfile, path = package_of("soundfile"), tmp_path / "a.flac"
+    soundfile.write(path, NUMBERS.reshape(-1), 8000, "PCM_16")
+    content = bytearray(path.read_bytes())
+    content[20:22] = bytes([content[20] & 0xFE | (bits - 1) >> 4, (bits - 1 & 15) << 4 | content[21] & 15])
+    path.write_bytes(content)
+    assert f"expected FLAC of 8, 16 or 24 bits, got {bits}; convert it" in refused(UsageError, path)
 
 
 def test_hdf5_behind_bytes_of_its_user(tmp_path: Path) -> None:
