@@ -84,7 +84,7 @@ def test_tiff_with_one_page_before_all_images(tmp_path: Path, how: dict[str, Any
     assert open_source((path,)).shape == IMAGES.shape == tifffile.imread(path).shape
     np.testing.assert_array_equal(read(path), IMAGES.reshape(-1))
     content = Path(path).read_bytes()
-    more = content.replace(b"images=5", b"images=9").replace(b"channels=5", b"channels=9").replace(b"[5, ", b"[9, ")
+    more = content.replace(b"s=5", b"s=9").replace(b"[5, ", b"[9, ")
     for lying in (content[: -IMAGES[0].nbytes], more, more.replace(b"[9, 37, 41]", b"[9999999, 9]")):
         Path(path).write_bytes(lying)
         assert "expected a TIFF file, got " in refused(UsageError, path)
