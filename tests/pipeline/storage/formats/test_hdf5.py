@@ -23,6 +23,7 @@ from pipeline.storage.sources import open_source
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
 from tests.cases.format_errors import message_of
+from tests.cases.odd_chunks import frame
 from tests.cases.slices import read
 
 ROOT = Path(__file__).parents[4]
@@ -252,9 +253,13 @@ def test_shuffled_after_it_was_deflated(tmp_path: Path) -> None:
 
 
 def test_zstandard_that_does_not_say_its_size(tmp_path: Path) -> None:
-    """HDF5's own filter cannot decode it."""
-    h5py, hdf5plugin = package_of("h5py"), package_of("hdf5plugin")
-    stored = bytes.fromhex("28b52ffd0058") + bytes.fromhex("510000") + bytes(10)  # a raw block of 10 bytes, the last
+    """HDF5's own filter cannot decode it, so it is asked only where there is another filter; then it is refused."""
+    h5py, hdf5plugin, array = package_of("h5py"), package_of("hdf5plugin"), np.arange(20, dtype="u1")
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("a", (10,), "u1", chunks=(10,), **hdf5plugin.Zstd()).id.write_direct_chunk((0,), stored)
-    assert "a chunk that does not say how many bytes it has where 10 are expected" in message_of(f"{tmp_path}/a.h5")
+        for name, how in (("alone", {}), ("scaled", {"scaleoffset": 8})):
+            data = file.create_dataset(name, (20,), "u1", chunks=(10,), **how, **hdf5plugin.Zstd())
+            for first in (0, 10):
+                data.id.write_direct_chunk((first,), frame(array[first : first + 10].tobytes(), False))
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.h5::alone"), array)
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.h5::alone[1::3]"), array[1::3])
+    assert "a chunk that does not say how many bytes it has" in message_of(f"{tmp_path}/a.h5::scaled")
