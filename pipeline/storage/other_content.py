@@ -18,6 +18,9 @@ OTHERS = {
 }  # fmt: skip
 TEXT = "text"
 PRINTABLE = re.compile(rb"[\t\n\r -~]+")  # and with a digit and the end of a line: numbers, CSV
+FOREIGN = re.compile(rb"[\x80-\xff]")  # in names and units
+WIDE = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+TAR = slice(257, 262), b"ustar"
 
 
 class OtherContent(UsageError):
@@ -32,9 +35,20 @@ def other_of(head: bytes, opening: Opening) -> str | None:
     """What a file begins as that is no samples, unless the user has said that it is raw."""
     if opening.dtype is not None or opening.offset is not None:
         return None
-    if PRINTABLE.fullmatch(head) and b"\n" in head and re.search(rb"\d", head):
+    if _is_text(head):
         return TEXT
+    if head[TAR[0]] == TAR[1]:
+        return "tar"
     return next((name for magic, name in OTHERS.items() if head.startswith(magic)), None)
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether there are lines with digits, or JSON, in ASCII but for a few letters, or in UTF-16."""
+    text = head[2:].replace(b"\0", b"") if head.startswith(WIDE) else head
+    plain = FOREIGN.sub(b"", text)
+    few = 8 * (len(text) - len(plain)) <= len(text)
+    lines = b"\n" in plain or plain.startswith(b'{"')
+    return bool(few and PRINTABLE.fullmatch(plain) and lines and re.search(rb"\d", plain))
 
 
 def advice_on(other: str) -> str:

@@ -22,6 +22,7 @@ PACKED = ("u10p", "u12p", "u14p", "i10p", "i12p", "i14p")  # of raw files; jobs 
 COMPLEX = ("complex64", "complex128")  # of which jobs get a part
 NAMES = DTYPES + PACKED + COMPLEX  # of raw files
 PAIRS = (("r", "i"), ("re", "im"), ("real", "imag"))  # fields of complex samples whose numbers may be integers
+HEAD_BYTES = 520  # of a file, from which its format is recognized
 MOST_SHOWN = 100  # characters of a dtype or a shape in a message
 
 Byteorder = Literal["little", "big"]

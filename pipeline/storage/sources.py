@@ -23,7 +23,19 @@ from pipeline.storage.other_content import OtherContent, advice_on, other_of
 from pipeline.storage.packed import Packing
 from pipeline.storage.paths import MEMBER, STDIN, expand, is_stdin, split_item
 from pipeline.storage.pieces import AnyPiece
-from pipeline.storage.protocol import BYTEORDERS, DTYPES, NAMES, PACKED, PARTS, Byteorder, Format, Opening, Part, Source
+from pipeline.storage.protocol import (
+    BYTEORDERS,
+    DTYPES,
+    HEAD_BYTES,
+    NAMES,
+    PACKED,
+    PARTS,
+    Byteorder,
+    Format,
+    Opening,
+    Part,
+    Source,
+)
 from pipeline.storage.raw import RAW, RAW_DTYPE, raw_dtype
 from pipeline.storage.remote.address import HIDDEN, Url
 from pipeline.storage.stream import NAME as STREAM
@@ -38,7 +50,6 @@ __all__ = [
 FORMATS = [NPY, *LATE]
 
 SKIPPED_BYTES = 2**20  # at a time
-HEAD_BYTES = 512  # bytes of a file from which its format is recognized
 
 
 @dataclass(frozen=True)

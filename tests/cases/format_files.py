@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import zlib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -68,6 +70,40 @@ def _partly(folder: Path) -> Written:
         data = file.create_dataset("data", CUBE.shape, ">i2", chunks=CHUNKS, compression="gzip", fillvalue=-7)
         data[5:12, 3:30] = CUBE[5:12, 3:30]
         return Written(str(path), data[...])
+
+
+def _left_out(folder: Path) -> Written:
+    """Chunks without some filters, or without any, as their masks tell."""
+    import h5py
+
+    path = folder / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("data", (90, 7), "f4", chunks=(10, 7), compression="gzip", shuffle=True)
+        for number, part in enumerate(np.split(FLOATS[:90], 9)):
+            mask = number % 4  # of shuffle 1, of deflate 2
+            stored = part.tobytes() if mask & 1 else part.view("u1").reshape(-1, 4).T.tobytes()
+            data.id.write_direct_chunk((10 * number, 0), stored if mask & 2 else zlib.compress(stored), mask)
+        return Written(str(path), data[...])
+
+
+def _edges_left_out(*codes: int) -> Case:
+    """Chunks that the edge cuts are stored without filters, and their masks do not tell."""
+
+    def write(folder: Path) -> Written:
+        import h5py
+
+        path, plist = folder / "a.h5", h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(CHUNKS)
+        assert ctypes.CDLL(h5py.h5p.__file__).H5Pset_chunk_opts(ctypes.c_int64(plist.id), 2) >= 0
+        for code in codes:
+            plist.set_filter(code, h5py.h5z.FLAG_OPTIONAL, {1: (6,), 32004: (0,)}.get(code, ()))
+        with h5py.File(path, "w", libver="latest") as file:
+            space = h5py.h5s.create_simple(CUBE.shape)
+            data = h5py.Dataset(h5py.h5d.create(file.id, b"data", h5py.h5t.STD_I16LE, space, plist))
+            data[...] = CUBE
+            return Written(str(path), data[...])
+
+    return Case(write, ("h5py", "hdf5plugin"))
 
 
 def _never(folder: Path) -> Written:
@@ -173,6 +209,10 @@ CASES = {
     "hdf5 bitshuffle, zstd": _hdf5(BIG, chunks=CHUNKS, codec=_plugin("Bitshuffle", cname="zstd")),
     "hdf5 blosc": _hdf5(BIG, chunks=CHUNKS, codec=_plugin("Blosc")),
     "hdf5 missing chunks": Case(_partly, ("h5py",)),
+    "hdf5 filters left out": Case(_left_out, ("h5py",)),
+    "hdf5 edges without deflate": _edges_left_out(2, 1, 3),
+    "hdf5 edges without lz4": _edges_left_out(32004),
+    "hdf5 edges without bitshuffle": _edges_left_out(32008),
     "hdf5 nothing written": Case(_never, ("h5py",)),
     "zarr 2": _zarr(BIG, zarr_format=2),
     "zarr 2, Fortran": _zarr(BIG, zarr_format=2, order="F"),

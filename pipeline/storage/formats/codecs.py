@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 INFLATED_BYTES = 2**20  # at a time
+STORED_BYTES = 2**16  # at a time: zlib copies what follows the end of a stream
+GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_HEAD = 18  # bytes of a Zstandard frame that have its size
 ZLIB, GZIP, RAW_DEFLATE = 15, 31, -15  # window bits, which say what surrounds the deflated bytes
 
@@ -23,7 +25,8 @@ Step = Callable[[Any, int], Any]
 class Inflate:
     """Deflated bytes, with the header and checksum that the window bits say; at most `size`, or exactly.
 
-    A part at a time: zlib would have what it makes twice in memory, and a chunk may have a GiB.
+    gzip may have several members. A part at a time: zlib would have what it makes twice in memory, and a chunk may have
+    a GiB.
     """
 
     bits: int
@@ -31,9 +34,19 @@ class Inflate:
 
     def __call__(self, data: Any, size: int, out: Any = None) -> Any:
         out = np.empty(size, np.uint8) if out is None else out
-        inflating, done = zlib.decompressobj(self.bits), 0
-        for first in range(0, len(data), INFLATED_BYTES):
-            part = data[first : first + INFLATED_BYTES]
+        at, done = self._stream(data, 0, out, 0)
+        while self.bits == GZIP and bytes(data[at : at + 2]) == GZIP_MAGIC:  # a further member (RFC 1952, 2.2)
+            at, done = self._stream(data, at, out, done)
+        if self.exact and done < size:
+            raise ValueError(f"{done} bytes where {size} were expected")
+        return out[:done]
+
+    def _stream(self, data: Any, at: int, out: Any, done: int) -> tuple[int, int]:
+        """Inflate what begins at a byte behind what was decoded; returns where both end."""
+        inflating, size = zlib.decompressobj(self.bits), len(out)
+        for first in range(at, len(data), STORED_BYTES):
+            part = data[first : first + STORED_BYTES]
+            end = first + len(part)
             while part is not None:
                 most = min(size - done + 1, INFLATED_BYTES)
                 decoded = inflating.decompress(part, most)
@@ -43,12 +56,8 @@ class Inflate:
                 done += len(decoded)
                 part = inflating.unconsumed_tail if len(decoded) == most and not inflating.eof else None
             if inflating.eof:
-                break
-        if self.exact and done < size:
-            raise ValueError(f"{done} bytes where {size} were expected")
-        if not inflating.eof:
-            raise ValueError("deflated bytes without their end")
-        return out[:done]
+                return end - len(inflating.unused_data), done
+        raise ValueError("deflated bytes without their end")
 
 
 @dataclass(frozen=True)
@@ -68,21 +77,32 @@ def zstd(data: Any, size: int, out: Any = None) -> Any:
     """Zstandard frames, into a buffer of the declared size."""
     from numcodecs.zstd import decompress  # not by its registry, which a thread may see half filled
 
-    declared = zstd_size(bytes(data[:ZSTD_HEAD]))
-    return _into(decompress, data, size, size if declared is None else declared, out)
+    # The first of several frames, or one that is skipped, does not say how much all of them have.
+    other = (declared := zstd_size(bytes(data[:ZSTD_HEAD]))) not in (None, size)
+    if (declared != size and _fits(decompress, data, size - 1)) or (other and not _fits(decompress, data, size)):
+        raise ValueError(f"{declared if other else 'fewer'} bytes where {size} were expected")
+    return _into(decompress, data, size, out)
+
+
+def _fits(decompress: Callable[[Any, Any], Any], data: Any, size: int) -> bool:
+    """Whether a buffer has room for what is decoded: numcodecs leaves the rest of a larger one as it is."""
+    try:
+        decompress(np.frombuffer(data, np.uint8), np.empty(size, np.uint8))
+    except (RuntimeError, ValueError):
+        return False
+    return True
 
 
 def lz4(data: Any, size: int, out: Any = None) -> Any:
     """LZ4 behind its size, as numcodecs has it, into a buffer of the declared size."""
     from numcodecs.lz4 import decompress
 
-    return _into(decompress, data, size, int.from_bytes(data[:4], "little"), out)
-
-
-def _into(decompress: Callable[[Any, Any], Any], data: Any, size: int, declared: int, out: Any) -> Any:
-    """Decode into a buffer; numcodecs would leave the rest of it as it is if there were fewer bytes."""
-    if declared != size:
+    if (declared := int.from_bytes(data[:4], "little")) != size:
         raise ValueError(f"{declared} bytes where {size} were expected")
+    return _into(decompress, data, size, out)
+
+
+def _into(decompress: Callable[[Any, Any], Any], data: Any, size: int, out: Any) -> Any:
     out = np.empty(size, np.uint8) if out is None else out
     decompress(np.frombuffer(data, np.uint8), out)
     return out

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, UsageError
 from pipeline.storage.files import whole
 from pipeline.storage.formats.common import MOST_REASON, library, readable
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import FilledPiece, Piece
-from pipeline.storage.planned_file import file_for_library
+from pipeline.storage.planned_file import file_for_library, stored_bytes
 from pipeline.storage.protocol import Opening, Source
 
 WHAT = "a FLAC file"
 # By bits: the dtype of the samples, and what libsndfile decodes them to, in its upper bits.
 DTYPES = {"PCM_S8": ("i1", "int16"), "PCM_16": ("<i2", "int16"), "PCM_24": ("<i4", "int32")}
+UNKNOWN = 2**63 - 1  # frames, as libsndfile has it where the header does not say
+HEAD = 22  # bytes up to those that have the bits of a sample
 STEP = 2**18  # samples that are decoded at once
 MOST_BLOCK, LEAST_BLOCK_BYTES = 2**16, 10  # samples of a channel in a block of the stream, and its stored bytes
 
@@ -75,6 +77,12 @@ class _Filler:
         buffer[at + skipped : at + skipped + len(part)] = part
 
 
+def _bits(file: Piece) -> int | None:
+    """Of a sample, as the first block of metadata says; libsndfile only says that it knows no others."""
+    head = bytes(next(stored_bytes((file.cut(0, min(HEAD, file.nbytes)),))))
+    return (((head[20] & 1) << 4) | head[21] >> 4) + 1 if head.startswith(b"fLaC") and len(head) == HEAD else None
+
+
 def open_flac(path: str, opening: Opening) -> Source:
     """The samples of a FLAC file, shape (frames, channels) if there are several channels.
 
@@ -84,10 +92,14 @@ def open_flac(path: str, opening: Opening) -> Source:
         If its header cannot be read.
     """
     file = whole(path)
+    if (bits := _bits(file)) not in (None, 8, 16, 24):
+        raise UsageError(f"{path}: expected FLAC of 8, 16 or 24 bits, got {bits}; convert it")
     with readable(path, WHAT), _opened(file) as opened:
         if opened.format != "FLAC" or opened.subtype not in DTYPES:
             raise ValueError(f"{opened.format} with samples of {opened.subtype}")
-        if not 0 <= opened.frames <= file.nbytes // LEAST_BLOCK_BYTES * MOST_BLOCK:  # also if the header does not say
+        if opened.frames == UNKNOWN:
+            raise UsageError(f"{path}: expected {WHAT} that says its length, got none; was the recording finished?")
+        if not 0 <= opened.frames <= file.nbytes // LEAST_BLOCK_BYTES * MOST_BLOCK:
             raise ValueError(f"{opened.frames} frames in a file of {file.nbytes} bytes")
         name, decoded = DTYPES[opened.subtype]
         frames, channels = opened.frames, opened.channels

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,53 +18,26 @@ from pipeline.errors import UsageError
 from pipeline.storage.files import Files, SourceFile, whole
 from pipeline.storage.formats.chunked import Chunked, chunked
 from pipeline.storage.formats.codecs import Decoder
-from pipeline.storage.formats.common import check_grid, choose, library, readable
-from pipeline.storage.formats.hdf5_filters import DEFLATE, PLUGINS, Filter, begin_of, check_declared, missing, own_steps
+from pipeline.storage.formats.common import check_grid, choose, readable
+from pipeline.storage.formats.hdf5_filters import (
+    DEFLATE,
+    LEFT_OUT,
+    PLUGINS,
+    filters_of,
+    leaves_edges,
+    missing,
+    own_steps,
+)
+from pipeline.storage.formats.hdf5_regions import WHAT, Regions, find, opened_file
 from pipeline.storage.formats.places import Places
 from pipeline.storage.formats.slabs import SLAB_BYTES, Grid, block_piece, pieces_of
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
-from pipeline.storage.planned_file import file_for_library, stored_bytes
 from pipeline.storage.protocol import Member, Opening, Source
 
-WHAT = "an HDF5 file"
 MOST_MEMBERS = 10_000
-MOST_LINKS = 64  # on the way to a member
-AT_ONCE = 2**11  # chunks that HDF5 reads: it takes 13 KB for each
-
-
-@contextmanager
-def _opened(file: Piece) -> Iterator[Any]:
-    """The planned file, whatever has its name now, as h5py sees it."""
-    with library(file.path, WHAT, "hdf5"):
-        import h5py
-    with file_for_library(file) as name, h5py.File(name, "r", locking=False, rdcc_nbytes=0) as opened:
-        yield opened
-
-
-def _find(opened: Any, name: str) -> Any:
-    """A data set, by links within the file only; KeyError or ValueError if there is none."""
-    import h5py
-
-    parts, node, links = _steps(name), opened, 0
-    while parts:
-        part, links = parts.pop(), links + 1
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
-        if link is None or links > MOST_LINKS:
-            raise KeyError(f"no {part!r}")
-        if isinstance(link, h5py.SoftLink):
-            parts += _steps(link.path)
-            node = opened if link.path.startswith("/") else node
-        elif isinstance(link, h5py.HardLink):
-            node = node[part]
-        else:
-            raise ValueError(f"{part!r}, a link to another file")
-    return node
-
-
-def _steps(name: str) -> list[str]:
-    """The last one first; `.` is the group itself."""
-    return [step for step in reversed(name.split("/")) if step not in ("", ".")]
+EMPTY = "MATLAB_empty"  # an attribute
+DIMENSION = b"This is a netCDF dimension but not a netCDF variable"  # how the attribute NAME of one begins
 
 
 def _names(group: Any, prefix: str = "", seen: set[Any] | None = None) -> Iterator[str]:
@@ -93,10 +64,12 @@ def _member(name: str, data: Any) -> Member:
     shape = () if data.shape is None else tuple(data.shape)
     given = Member(name, None, shape, data.chunks, ", ".join(words), data.id.get_storage_size())
     dtype, problem = _dtype(data), ""
-    filters = _filters(data)
+    filters = filters_of(data)
     own = dtype is not None and own_steps(filters, data.dtype.itemsize) is not None
     if data.shape is None:
         problem = "expected an array, got an empty data set without a shape"
+    elif EMPTY in data.attrs:
+        problem = "expected an array, got an empty one, of which MATLAB stores the shape alone"
     elif data.is_virtual or plist.get_external_count():
         problem = "expected an array within the file, got one that lies in other files; name those files"
     elif dtype is None:
@@ -119,8 +92,11 @@ def _dtype(data: Any) -> np.dtype[Any] | None:
     import h5py
 
     try:
-        dtype = np.dtype(data.dtype)
-        same = dtype.hasobject or data.id.get_type().equal(h5py.h5t.py_create(dtype, logical=True))
+        dtype, stored = np.dtype(data.dtype), data.id.get_type()
+        same = dtype.hasobject or stored.equal(h5py.h5t.py_create(dtype, logical=True))
+        if dtype.kind == "c" and not same:  # since HDF5 2 a type of its own, not a pair
+            order = "BE" if dtype == dtype.newbyteorder(">") else "LE"
+            same = stored.equal(getattr(h5py.h5t, f"COMPLEX_IEEE_F{4 * dtype.itemsize}{order}", None))
     except (TypeError, ValueError, NotImplementedError):
         return None
     plain = np.dtype(dtype.str) if dtype.names is None and dtype.subdtype is None else dtype  # without its metadata
@@ -129,7 +105,7 @@ def _dtype(data: Any) -> np.dtype[Any] | None:
 
 def members_of(path: str) -> list[Member]:
     """Data sets of an HDF5 file, by hard links."""
-    with readable(path, WHAT), _opened(whole(path)) as opened:
+    with readable(path, WHAT), opened_file(whole(path)) as opened:
         return list(_members(opened))
 
 
@@ -137,7 +113,9 @@ def _members(opened: Any) -> Iterator[Member]:
     for number, name in enumerate(_names(opened)):
         if number == MOST_MEMBERS:
             return
-        yield _member(name, opened[name])
+        said = opened[name].attrs.get("NAME")
+        if not (isinstance(said, bytes) and said.startswith(DIMENSION)):
+            yield _member(name, opened[name])
 
 
 def open_hdf5(path: str, opening: Opening) -> Source:
@@ -149,12 +127,12 @@ def open_hdf5(path: str, opening: Opening) -> Source:
         If it cannot be read, or the user has to choose one.
     """
     file = whole(path)
-    with readable(path, WHAT), _opened(file) as opened:
+    with readable(path, WHAT), opened_file(file) as opened:
         if opening.member is None:
             member = choose(path, list(_members(opened)), opening)
         else:
             try:
-                data = _find(opened, opening.member)
+                data = find(opened, opening.member)
                 if not hasattr(data, "id") or not hasattr(data, "chunks"):
                     raise KeyError(f"{opening.member!r} is no data set")
             except (KeyError, ValueError) as error:
@@ -164,7 +142,7 @@ def open_hdf5(path: str, opening: Opening) -> Source:
                 raise UsageError(f"{path}: expected a data set {opening.member!r}, got {error.args[0]}; name one of "
                                  "this file") from None  # fmt: skip
             member = choose(path, [_member(opening.member, data)], opening)
-        data = _find(opened, member.name)
+        data = find(opened, member.name)
         name = f"{path}::{member.name}"
         assert member.dtype is not None
         member = replace(member, dtype=opening.counted(member.dtype))
@@ -196,32 +174,29 @@ def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
 
 def _pieces(name: str, file: Piece, member: str, data: Any, grid: Grid) -> tuple[Iterable[AnyPiece], Chunked | None]:
     """All samples, and what reads any of them from the chunks that have them."""
-    filters, (places, masks) = _filters(data), _table(file, data, grid)
-    steps = own_steps(filters, grid.dtype.itemsize)
+    filters, (places, masks) = filters_of(data), _table(file, data, grid)
+    steps, fill = own_steps(filters, grid.dtype.itemsize), _fill(name, data, grid, places)
     if not filters and places.other(grid.chunk_bytes):
         raise ValueError(f"chunks that do not have {grid.chunk_bytes} bytes")
     if data.chunks is not None and steps is not None and not masks.any():
-        fill = np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
         decode = Decoder(steps, grid.dtype) if steps else None
         return pieces_of(name, grid, places, decode, fill), chunked(grid, places, decode, fill)
     if codes := missing(filters):
         raise ValueError(f"chunks without some of its filters, and filters {codes} that HDF5 does not have here")
 
-    block = _Regions(file, member, grid, filters, places, masks)
+    block = Regions(file, member, grid, filters, places, masks, fill)
     slabs = ((region, tuple(range(*bounds) for bounds in region)) for region in grid.slabs())
     return [block_piece(name, region, grid.dtype, block(ranges)) for region, ranges in slabs], Chunked(grid, block)
 
 
-def _filters(data: Any) -> list[Filter]:
-    plist = data.id.get_create_plist()
-    stored = (plist.get_filter(number) for number in range(plist.get_nfilters()))
-    return [Filter(code, tuple(values)) for code, _, values, _ in stored]
-
-
-def _outer(filters: list[Filter], mask: int) -> Filter | None:
-    """The last filter that was applied to a chunk whose mask tells which were left out."""
-    applied = [filter_ for number, filter_ in enumerate(filters) if not mask >> number & 1]
-    return applied[-1] if applied else None
+def _fill(name: str, data: Any, grid: Grid, places: Places) -> bytes:
+    """The value of what was never written, as bytes of one sample."""
+    if data.id.get_create_plist().fill_value_defined():
+        return np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
+    written = (places.table[..., 0] >= 0).all() if data.chunks is not None else data.id.get_storage_size()
+    if not written:
+        raise UsageError(f"{name}: expected a fill value for what was never written, got none; write all of it")
+    return bytes(grid.dtype.itemsize)
 
 
 def _table(file: Piece, data: Any, grid: Grid) -> tuple[Places, NDArray[np.int64]]:
@@ -242,58 +217,9 @@ def _table(file: Piece, data: Any, grid: Grid) -> tuple[Places, NDArray[np.int64
         index = tuple((table[:, :rank] // np.array(grid.chunks, np.uint64)).astype(np.int64).T)
         places.table[index] = np.stack([np.full_like(offsets, number), offsets, nbytes], 1).astype(np.int64)
         masks[index] = left_out
+        if leaves_edges(data):
+            whole = tuple(slice(length // chunk) for length, chunk in zip(grid.shape, grid.chunks, strict=True))
+            edges = places.table[..., 0] >= 0
+            edges[whole] = False
+            masks[edges] = LEFT_OUT
     return places, masks
-
-
-@dataclass(frozen=True)
-class _Regions:
-    """What has HDF5 read elements."""
-
-    file: Piece
-    member: str
-    grid: Grid
-    filters: list[Filter]
-    places: Places
-    masks: NDArray[np.int64]
-
-    def __call__(self, ranges: tuple[range, ...]) -> _Region:
-        crossed = list(product(*self.grid.hit(ranges)))
-        hit = ((self.places.piece(index), int(self.masks[index])) for index in crossed)
-        chunks = tuple((piece, outer) for piece, mask in hit if piece and (outer := _outer(self.filters, mask)))
-        return _Region(self.file, self.member, ranges, self.grid.dtype, chunks, self.grid.chunk_bytes, len(crossed))
-
-
-@dataclass(frozen=True)
-class _Region:
-    """Has HDF5 read the elements at products of indices, with whatever filters."""
-
-    file: Piece
-    member: str
-    ranges: tuple[range, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[tuple[Piece, Filter], ...]
-    chunk_bytes: int
-    crossed: int  # chunks, encoded or not
-
-    def read(self) -> NDArray[Any]:
-        """The samples."""
-        begins = (begin_of(chunk, outer) for chunk, outer in self.chunks)
-        for (_, outer), begin in zip(self.chunks, stored_bytes(begins), strict=True):
-            check_declared(begin, outer, self.chunk_bytes)
-        with _opened(self.file) as opened:
-            data = _find(opened, self.member)
-            missing(_filters(data))  # registers them in this process, too
-            axis = max(range(len(self.ranges)), key=lambda one: len(self.ranges[one]), default=0)
-            parts = [data[tuple(slice(one.start, one.stop, one.step) for one in part)] for part in self._parts(axis)]
-        samples = np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis))
-        return samples.astype(self.dtype, copy=False).reshape(-1)
-
-    def _parts(self, axis: int) -> Iterator[tuple[range, ...]]:
-        """Ranges along an axis that cross few chunks each."""
-        if self.crossed <= AT_ONCE:
-            yield self.ranges
-            return
-        long = self.ranges[axis]
-        step = -(-len(long) // -(-self.crossed // AT_ONCE))
-        for first in range(0, len(long), step):
-            yield (*self.ranges[:axis], long[first : first + step], *self.ranges[axis + 1 :])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ DEFLATE, SHUFFLE, FLETCHER = 1, 2, 3
 BUILT_IN = frozenset({DEFLATE, SHUFFLE, FLETCHER, 5, 6, 32000})  # nbit, scaleoffset, h5py's lzf
 BLOSC, LZ4, BITSHUFFLE, ZSTD = 32001, 32004, 32008, 32015
 PLUGINS = {BLOSC: "blosc", LZ4: "lz4", BITSHUFFLE: "bitshuffle", ZSTD: "zstd"}
+UNFILTERED_EDGES = 2  # of H5Pset_chunk_opts: H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+LEFT_OUT = 2**32 - 1  # the mask of a chunk without any filter
 HEAD = 64  # bytes of an encoded chunk that say how much it decodes to
 SLACK = 64  # bytes that inner filters add to those of the samples
 
@@ -25,6 +28,37 @@ class Filter(NamedTuple):
 
     code: int
     values: tuple[int, ...]
+
+
+def filters_of(data: Any) -> list[Filter]:
+    """Filters of a data set, in the order in which they are applied."""
+    plist = data.id.get_create_plist()
+    stored = (plist.get_filter(number) for number in range(plist.get_nfilters()))
+    return [Filter(code, tuple(values)) for code, _, values, _ in stored]
+
+
+def outer_of(filters: list[Filter], mask: int) -> Filter | None:
+    """The last filter but checksums that was applied to a chunk, whose mask tells which were left out."""
+    applied = [one for number, one in enumerate(filters) if not mask >> number & 1 and one.code != FLETCHER]
+    return applied[-1] if applied else None
+
+
+def leaves_edges(data: Any) -> bool:
+    """Whether no filter was applied to the chunks that reach beyond the array, of which their masks say nothing.
+
+    Only HDF5 itself tells (`H5Pget_chunk_opts`, since version 1.10, as are such files), h5py does not.
+    """
+    import h5py
+    from h5py._objects import phil
+
+    plist, options = data.id.get_create_plist(), ctypes.c_uint()
+    tell = getattr(ctypes.CDLL(h5py.h5p.__file__), "H5Pget_chunk_opts", None)  # of the library that it is linked with
+    if tell is None:
+        return False
+    tell.argtypes = (ctypes.c_int64, ctypes.c_void_p)
+    with phil:
+        known = tell(plist.id, ctypes.addressof(options)) >= 0
+    return known and bool(options.value & UNFILTERED_EDGES)
 
 
 def missing(filters: Iterable[Filter]) -> list[int]:
@@ -52,8 +86,10 @@ def own_steps(filters: list[Filter], itemsize: int) -> tuple[Step, ...] | None:
     known: dict[int, Step] = {DEFLATE: Inflate(ZLIB), SHUFFLE: Unshuffle(itemsize), FLETCHER: fletcher32}
     if find_spec("numcodecs") is not None:
         known |= {LZ4: lz4_blocks, ZSTD: zstd_frame}
-    compressed = [code for code in codes if code not in (SHUFFLE, FLETCHER)]
+    compressed = [place for place, code in enumerate(codes) if code not in (SHUFFLE, FLETCHER)]
     if not set(codes) <= set(known) or len(compressed) > 1 or FLETCHER in codes[:-1]:
+        return None
+    if compressed and SHUFFLE in codes[compressed[0] :]:  # of compressed bytes, whose number is not known
         return None
     if any(code == SHUFFLE and values[:1] != (itemsize,) for code, values in filters):
         return None
@@ -85,10 +121,15 @@ def lz4_blocks(data: Any, size: int) -> Any:
 
 
 def zstd_frame(data: Any, size: int) -> Any:
-    """A Zstandard frame that says how much it has."""
-    if (declared := zstd_size(bytes(data[:HEAD]))) != size:
-        raise ValueError(f"a chunk that claims {declared} bytes where {size} are expected")
+    """Zstandard; HDF5's own filter wants one frame that says how much it has."""
+    if (declared := zstd_size(bytes(data[:HEAD]))) is not None and declared > size:
+        raise ValueError(_claims(declared, size))
     return zstd(data, size)
+
+
+def _claims(declared: int | None, size: int) -> str:
+    claim = "does not say how many bytes it has" if declared is None else f"claims {declared} bytes"
+    return f"a chunk that {claim} where {size} are expected"
 
 
 def fletcher32(data: Any, size: int) -> Any:
@@ -121,7 +162,7 @@ def check_declared(begin: memoryview, outer: Filter, size: int) -> None:
         return
     declared = _declared(bytes(begin), outer)
     if declared is None or declared > size + SLACK:
-        raise ValueError(f"a chunk that claims {declared} bytes where {size} are expected")
+        raise ValueError(_claims(declared, size))
 
 
 def _declared(head: bytes, outer: Filter) -> int | None:

@@ -146,6 +146,7 @@ class _RowGroups:
         footer = _footer(self.file)
         with opened_file(self.file) as file:
             table = _parquet(file, footer).read_row_groups(self.groups, columns=[self.column], use_threads=False)
-        if table.num_columns != 1:
-            raise ValueError(f"{table.num_columns} columns of this name")
-        return values_of(table.column(0), self.name)
+        named = table.schema.get_all_field_indices(self.column)  # pyarrow reads field b of a column a for a.b, too
+        if len(named) != 1:
+            raise ValueError(f"{len(named)} columns of this name")
+        return values_of(table.column(named[0]), self.name)

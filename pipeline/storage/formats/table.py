@@ -39,6 +39,11 @@ def _is_npz(path: str, head: bytes) -> bool:
     return head.startswith(b"PK\3\4") and (b".npy" in head or path.endswith(".npz"))
 
 
+def _is_hdf5(path: str, head: bytes) -> bool:
+    """Whether a file begins with HDF5's signature, at once or behind 512 bytes of its user's, as Julia's do."""
+    return head.startswith(HDF5) or head[512:].startswith(HDF5[0])
+
+
 def _is_zarr(path: str, head: bytes) -> bool:
     """Whether a folder, or what is in the place of one at a URL, is a Zarr array or group."""
     if isinstance(path, Url):
@@ -54,7 +59,7 @@ def is_store(path: str) -> bool:
 
 
 def _is_wav(path: str, head: bytes) -> bool:
-    return head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE"
+    return head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:12] == b"WAVE"
 
 
 def _is_sigmf(path: str, head: bytes) -> bool:
@@ -78,7 +83,7 @@ def _is_edf(path: str, head: bytes) -> bool:
 
 LATE = [
     _late("npz", _is_npz, (".npz",)),
-    _late("hdf5", _begins(*HDF5), (".h5", ".hdf5", ".he5", ".nc", ".mat")),
+    _late("hdf5", _is_hdf5, (".h5", ".hdf5", ".he5", ".nc", ".mat")),
     _late("zarr", _is_zarr, (".zarr",)),
     _late("parquet", _begins(b"PAR1"), (".parquet", ".pq")),
     _late("arrow", _begins(b"ARROW1\0\0"), (".arrow", ".arrows", ".feather")),

@@ -45,11 +45,14 @@ class _Differences:
 def _problem(page: Any) -> str:
     """Why a page cannot be read; empty if it can."""
     if page.dtype is None or page.bitspersample != page.dtype.itemsize * 8:
-        return f"expected samples of 8, 16, 32 or 64 bits, got {page.bitspersample}; unpack them"
+        kind = "" if page.sampleformat in (1, 2, 3) else f" of {getattr(page.sampleformat, 'name', page.sampleformat)}"
+        return f"expected samples of 8, 16, 32 or 64 bits, got {page.bitspersample}{kind}; unpack them"
     if page.compression != NONE and page.compression not in DEFLATES:
         return f"expected uncompressed or deflated pages, got {page.compression.name}; convert the file"
     if page.predictor not in (1, HORIZONTAL) or (page.predictor == HORIZONTAL and page.dtype.kind == "f"):
         return "expected no predictor or differences of integers, got another one; convert the file"
+    if page.predictor == HORIZONTAL and page.compression == NONE:  # for tifffile differences, for libtiff samples
+        return "expected a predictor of compressed pages only, got one of uncompressed ones; convert the file"
     if page.planarconfig != 1 and page.samplesperpixel > 1:
         return "expected samples of a pixel side by side, got planes; convert the file"
     if page.fillorder != 1 or page.subsampling not in (None, (1, 1)):
@@ -62,16 +65,24 @@ def _dtype(tiff: Any, page: Any) -> np.dtype[Any] | None:
 
 
 def _member(tiff: Any, pages: Sequence[Any]) -> Member:
-    first = pages[0]
-    problem = _problem(first)
+    first, number = pages[0], _planes(tiff, pages)
+    problem = next(filter(None, map(_problem, pages)), "")
     if not problem and any((p.shape, p.dtype, p.compression, p.predictor) !=
                            (first.shape, first.dtype, first.compression, first.predictor) for p in pages):  # fmt: skip
         problem = "expected pages of one shape, dtype and compression, got several; write them to files of their own"
-    shape = (len(pages), *first.shape) if len(pages) > 1 else tuple(first.shape)
+    shape = (number, *first.shape) if number > 1 else tuple(first.shape)
     codec = "" if first.compression == NONE else first.compression.name.lower()
-    chunks = (1, *first.chunks) if len(pages) > 1 else tuple(first.chunks)
+    chunks = (1, *first.chunks) if number > 1 else tuple(first.chunks)
     stored = sum(sum(page.databytecounts) for page in pages)
     return Member("", _dtype(tiff, first), shape, chunks, codec, stored, problem)
+
+
+def _planes(tiff: Any, pages: Sequence[Any]) -> int:
+    """Number of images: beyond 4 GiB, ImageJ has all of them behind one page, whose description says how many."""
+    if len(pages) > 1 or not (pages[0].is_imagej or pages[0].is_shaped or pages[0].is_stk):
+        return len(pages)
+    number: int = tiff.series[0].size // math.prod(pages[0].shape)
+    return max(number, 1)
 
 
 def _pages(tiff: Any) -> list[Any]:
@@ -107,6 +118,8 @@ def _opened(file: Piece) -> Iterator[Any]:
             if problems:
                 raise ValueError(problems[0])
             yield tiff
+            if problems:  # with what the description says
+                raise ValueError(problems[0])
     finally:
         logger.removeHandler(handler)
         logger.propagate = passed_on
@@ -132,16 +145,18 @@ def open_tiff(path: str, opening: Opening) -> Source:
 def _source(path: str, file: Piece, member: Member, pages: Sequence[Any]) -> Source:
     dtype, shape, chunks = member.dtype, member.shape, member.chunks
     assert dtype is not None and chunks is not None and file.identity is not None
-    runs = [_run(page) for page in pages]
+    runs, number = [_run(page) for page in pages], math.prod(shape) // max(math.prod(pages[0].shape), 1)
     size = math.prod(pages[0].shape) * dtype.itemsize
     if member.compression == "" and pages[0].predictor == 1 and all(run == (run[0], size) for run in runs if run):
         offsets = [run[0] for run in runs if run]
         if len(offsets) == len(pages):
-            if max(offsets) + size > file.nbytes:
-                raise ValueError(f"a page beyond its end, at byte {max(offsets)}")
+            if (last := max(offsets) + size * (number - len(pages))) + size > file.nbytes:
+                raise ValueError(f"a page beyond its end, at byte {last}")
             if offsets == list(range(offsets[0], offsets[0] + size * len(pages), size)):
-                return Files((SourceFile(path, offsets[0], size * len(pages), file.identity, shape),), dtype)
+                return Files((SourceFile(path, offsets[0], size * number, file.identity, shape),), dtype)
             return PieceSource(path, dtype, shape, tuple(file.cut(offset, size) for offset in offsets), (file,))
+    if len(pages) < number or any((p.is_tiled, p.chunks) != (pages[0].is_tiled, pages[0].chunks) for p in pages):
+        raise UsageError(f"{path}: expected strips or tiles of one shape in every page, got others; convert the file")
     column = len(shape) - (1 if pages[0].samplesperpixel == 1 else 2)
     grid = Grid(shape, chunks, dtype, None if pages[0].is_tiled else column - 1)
     check_grid(path, grid)
@@ -164,7 +179,7 @@ def _run(page: Any) -> tuple[int, int] | None:
 
 
 def _places(file: Piece, pages: Sequence[Any], grid: Grid) -> Places:
-    """Where strips or tiles are stored; those of size 0 are missing, and are 0 throughout."""
+    """Where strips or tiles are stored; those of size 0 at byte 0 are missing, and are 0 throughout."""
     places = Places(grid.counts)
     of_file = places.add(file)
     counts = grid.counts[1:] if len(pages) > 1 else grid.counts
@@ -172,9 +187,9 @@ def _places(file: Piece, pages: Sequence[Any], grid: Grid) -> Places:
         if len(page.dataoffsets) != math.prod(counts) or len(page.databytecounts) != math.prod(counts):
             raise ValueError(f"{len(page.dataoffsets)} strips or tiles where {math.prod(counts)} were expected")
         for place, offset, count in zip(np.ndindex(*counts), page.dataoffsets, page.databytecounts, strict=True):
-            if not count:
+            if not count and not offset:
                 continue
-            if offset + count > file.nbytes:
+            if not count or offset + count > file.nbytes:
                 raise UsageError(f"{file.path}: expected strips within {file.nbytes} bytes, got one at {offset} of "
                                  f"{count} bytes; is the file complete?")  # fmt: skip
             index = (number, *place) if len(pages) > 1 else place

@@ -1,4 +1,4 @@
-"""WAV and RF64 files: PCM of 8, 16, 24 and 32 bits, and floats; frames × channels."""
+"""WAV, RF64 and BW64 files: PCM of 8, 16, 24 and 32 bits, and floats; frames × channels."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from pipeline.storage.protocol import Opening, Source
 
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 DTYPES = {(PCM, 8): "u1", (PCM, 16): "<i2", (PCM, 24): "<i4", (PCM, 32): "<i4", (FLOAT, 32): "<f4", (FLOAT, 64): "<f8"}
+RIFFS = (b"RIFF", b"RF64", b"BW64")
+# What follows the kind of samples in an extensible format: of all kinds that have a number, and of ambisonic ones.
+GUIDS = (bytes.fromhex("000000001000800000aa00389b71"), bytes.fromhex("00002107d3118644c8c1ca000000"))
 UNKNOWN = 2**32 - 1  # size in a header that has none: as in `ds64`, or to the end of the file
 BLOCK = 3 * 2**20  # bytes of packed 24-bit samples that are decoded at once
 MOST_CHUNKS = 1000  # before the samples
@@ -36,7 +39,7 @@ class Header:
 def _header(file: BinaryIO, size: int) -> Header:
     """Header of a file of a size; ValueError says what is wrong."""
     riff = file.read(12)
-    if riff[:4] not in (b"RIFF", b"RF64") or riff[8:] != b"WAVE":
+    if riff[:4] not in RIFFS or riff[8:] != b"WAVE":
         raise ValueError("another header; is the file complete?")
     kind = bits = channels = 0
     long = None
@@ -56,7 +59,8 @@ def _header(file: BinaryIO, size: int) -> Header:
             frame = int.from_bytes(text[12:14], "little")
             if kind == EXTENSIBLE:
                 kind, valid = int.from_bytes(text[24:26], "little"), int.from_bytes(text[18:20], "little")
-                bits = bits if valid == bits else 0
+                if text[26:40] not in GUIDS or valid != bits:
+                    raise ValueError(f"samples of {valid} bits in {bits}, {text[24:40].hex()}; convert it to PCM")
             if (kind, bits) not in DTYPES or not channels or frame != channels * bits // 8:
                 raise ValueError(f"samples of kind {kind} with {bits} bits in frames of {frame} bytes, {channels} "
                                  "channels; convert it to PCM")  # fmt: skip

@@ -34,8 +34,9 @@ def _arrays(store: Store, member: str | None = None) -> Iterator[tuple[str, Arra
         try:
             described: Array | str = parse(metadata)
         except (KeyError, TypeError, ValueError) as error:
+            got = f"no {error}" if isinstance(error, KeyError) else error
             described = (
-                f"expected an array that can be read, got {error}; convert it to a dtype and codecs of docs/formats.md"
+                f"expected an array that can be read, got {got}; convert it to a dtype and codecs of docs/formats.md"
             )
         yield name, described
 

@@ -135,6 +135,9 @@ def _version_3(metadata: dict[str, Any]) -> Array:
         raise ValueError("another node, chunk grid or chunk key encoding")
     if metadata.get("storage_transformers"):
         raise ValueError("storage transformers")
+    for field in sorted(metadata.keys() - KEYS):  # an extension, which may change what the rest means
+        if not isinstance(metadata[field], dict) or metadata[field].get("must_understand") is not False:
+            raise ValueError(f"the field {field[:40]!r}")
     name = metadata["data_type"]
     if not isinstance(name, str) or name not in ("bool", *NUMBERS):
         raise ValueError(f"data type {str(name.get('name') if isinstance(name, dict) else name)[:40]!r}")
@@ -169,6 +172,8 @@ def _version_3(metadata: dict[str, Any]) -> Array:
             raise ValueError(f"the codec {str(codec['name'])[:40]!r}")
     if not ordered:
         raise ValueError("no codec that orders bytes")
+    if any(step is not crc32c for step, _ in steps[1:]):
+        raise ValueError(f"codecs that encode what others have encoded ({', '.join(words)})")
     decode = _decoder(steps, dtype, order)
     settings = key.get("configuration") or {}
     default = key["name"] == "default"
@@ -177,6 +182,8 @@ def _version_3(metadata: dict[str, Any]) -> Array:
                  separator, ", ".join(words), _packages(steps), shard)  # fmt: skip
 
 
+KEYS = {"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs",
+        "attributes", "storage_transformers", "dimension_names"}  # fmt: skip
 NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
             "complex64", "complex128")  # fmt: skip
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.protocol import HEAD_BYTES
 from pipeline.storage.remote.address import ObjectIdentity, Url, redacted
 from pipeline.storage.remote.waiting import interruptible, within
 
@@ -27,7 +28,6 @@ REQUEST_SECONDS = 300.0  # of one range, at most
 RETRIES = 6
 PAUSE_SECONDS = 0.25  # the first one; they grow by chance, by up to three times, to some ten seconds in all
 RETRY_SECONDS = 60.0  # after which nothing is repeated any more
-HEAD_BYTES = 512
 MOST_LISTED = 2**22
 LISTING_SECONDS = 600.0  # of a list; a server can go on saying that there is more
 MOST_REASON = 120

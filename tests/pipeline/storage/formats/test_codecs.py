@@ -1,7 +1,9 @@
-"""Deflated bytes, a part at a time: as zlib decodes them at once, to exactly their length, without a second copy."""
+"""Deflated bytes, a part at a time: as zlib decodes them at once, to exactly their length, without a second copy; and
+Zstandard."""
 
 from __future__ import annotations
 
+import gzip
 import tracemalloc
 import zlib
 from typing import Any
@@ -12,7 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.storage.formats import codecs
-from pipeline.storage.formats.codecs import GZIP, RAW_DEFLATE, ZLIB, Decoder, Inflate
+from pipeline.storage.formats.codecs import GZIP, GZIP_MAGIC, RAW_DEFLATE, ZLIB, Decoder, Inflate, zstd
+from tests.cases.format_case import package_of
+from tests.cases.odd_chunks import SKIPPED, frame
 
 SHORT = settings(max_examples=300, deadline=None)
 
@@ -34,9 +38,12 @@ def test_parts_of_any_size(
 ) -> None:
     """Whatever is expected, cut off or follows."""
     stored, size = deflated(content, bits, level), max(len(content) + other, 0)
-    stored = stored[: len(stored) - cut] if cut else stored + behind
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codecs, "INFLATED_BYTES", at_once)
+        patch.setattr(codecs, "STORED_BYTES", 71 - at_once)
+        if bits == GZIP and behind.startswith(GZIP_MAGIC):
+            behind = b""
+        stored = stored[: len(stored) - cut] if cut else stored + behind
         if cut or size < len(content):
             with pytest.raises((ValueError, zlib.error)):
                 Inflate(bits)(memoryview(stored), size)
@@ -46,6 +53,39 @@ def test_parts_of_any_size(
             assert bytes(Inflate(bits, exact=False)(memoryview(stored), size)) == content
         else:
             assert bytes(Inflate(bits)(memoryview(stored), size)) == content
+
+
+@SHORT
+@given(members=st.lists(st.binary(max_size=50), min_size=1, max_size=5), at_once=st.integers(1, 70),
+       behind=st.sampled_from([b"", bytes(7)]), other=st.sampled_from([0, 1, -1]))  # fmt: skip
+def test_members_of_gzip_follow_one_another(members: list[bytes], at_once: int, behind: bytes, other: int) -> None:
+    """Wherever one of them ends; as `gzip.decompress` has them."""
+    stored = b"".join(map(gzip.compress, members)) + behind
+    content = gzip.decompress(stored)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codecs, "STORED_BYTES", at_once)
+        if other and len(content) + other >= 0:
+            with pytest.raises(ValueError, match="bytes where"):
+                Inflate(GZIP)(memoryview(stored), len(content) + other)
+        else:
+            assert bytes(Inflate(GZIP)(memoryview(stored), len(content))) == content
+
+
+@SHORT
+@given(contents=st.lists(st.tuples(st.binary(max_size=20), st.sampled_from([True, False, None])), min_size=1,
+                         max_size=5), other=st.integers(-3, 3))  # fmt: skip
+def test_frames_of_zstandard_follow_one_another(contents: list[tuple[bytes, bool | None]], other: int) -> None:
+    """Those to skip, too. They have exactly the bytes that are expected, or are refused."""
+    package_of("numcodecs")
+    stored = b"".join(SKIPPED if sized is None else frame(one, sized) for one, sized in contents)
+    content = b"".join(one for one, sized in contents if sized is not None)
+    if not content or len(content) + other <= 0:
+        return
+    if other:
+        with pytest.raises((ValueError, RuntimeError)):
+            zstd(memoryview(stored), len(content) + other)
+    else:
+        assert bytes(zstd(memoryview(stored), len(content))) == content
 
 
 def test_a_chunk_has_its_place_and_no_second_one() -> None:

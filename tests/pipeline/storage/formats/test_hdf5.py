@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import struct
@@ -16,12 +17,13 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UsageError
-from pipeline.storage.formats import hdf5, hdf5_filters
+from pipeline.storage.formats import hdf5_filters, hdf5_regions
 from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import open_source
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
 from tests.cases.format_errors import message_of
+from tests.cases.odd_chunks import frame
 from tests.cases.slices import read
 
 ROOT = Path(__file__).parents[4]
@@ -69,7 +71,7 @@ def test_hdf5_filter_that_nobody_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
     code = """
 import sys
 from pipeline.errors import UsageError
-from pipeline.storage.formats import hdf5, hdf5_filters
+from pipeline.storage.formats import hdf5_filters, hdf5_regions
 from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import open_source
 try:
@@ -100,6 +102,16 @@ def test_hdf5_bomb(tmp_path: Path, filters: dict[str, Any]) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("a", (100,), "i4", chunks=(50,), **filters).id.write_direct_chunk((0,), bomb)
     assert "more than" in message_of(f"{path}::a")
+
+
+def test_hdf5_bomb_before_its_checksum(tmp_path: Path) -> None:
+    """Beside a chunk without filters, so that HDF5 would decode it."""
+    path, bomb = tmp_path / "a.h5", zlib.compress(bytes(2**24))
+    with package_of("h5py").File(path, "w") as file:
+        data = file.create_dataset("a", (100,), "i4", chunks=(50,), compression="gzip", fletcher32=True).id
+        data.write_direct_chunk((0,), bomb + bytes(4))
+        data.write_direct_chunk((50,), bytes(200), 3)
+    assert "got more than" in message_of(f"{path}::a")
 
 
 @pytest.mark.parametrize("name", ["LZ4", "Bitshuffle", "Zstd", "Blosc"])
@@ -153,7 +165,7 @@ def test_few_chunks_at_once(
     tmp_path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HDF5 takes memory for each chunk that a read crosses."""
-    monkeypatch.setattr(hdf5, "AT_ONCE", 4)
+    monkeypatch.setattr(hdf5_regions, "AT_ONCE", 4)
     array = np.arange(np.prod(shape), dtype="i4").reshape(shape)
     with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("a", data=array, chunks=chunks, compression="lzf")
@@ -161,9 +173,93 @@ def test_few_chunks_at_once(
     for piece in open_source((str(tmp_path / "a.h5"),)).pieces():
         assert isinstance(piece, BlockPiece)
         region = piece.block
-        assert isinstance(region, hdf5._Region)
+        assert isinstance(region, hdf5_regions.Region)
         axis = int(np.argmax([len(one) for one in region.ranges]))
         parts = list(region._parts(axis))
         assert [at for part in parts for at in part[axis]] == list(region.ranges[axis])
         crossed = max(len({at // chunks[axis] for at in part[axis]}) for part in parts)
         assert crossed <= max(2, 1 + 4 * -(-shape[axis] // chunks[axis]) // region.crossed)
+
+
+def _created(file: Any, h5py: Any, chunks: tuple[int, ...] | None, add: Callable[[Any], Any]) -> Any:
+    """A data set of 20 × 30 int16 whose properties h5py's own functions do not have."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if chunks:
+        plist.set_chunk(chunks)
+    add(plist)
+    space = h5py.h5s.create_simple((20, 30))
+    return h5py.Dataset(h5py.h5d.create(file.id, b"a", h5py.h5t.STD_I16LE, space, plist))
+
+
+def _without_fill(h5py: Any, plist: Any) -> None:
+    ctypes.CDLL(h5py.h5p.__file__).H5Pset_fill_value(ctypes.c_int64(plist.id), ctypes.c_int64(-1), None)
+
+
+@pytest.mark.parametrize(("chunks", "filters"), [((7, 13), ()), ((7, 13), (1,)), ((7, 13), (32000,)), (None, ())])
+def test_fill_value_that_is_not_defined(
+    tmp_path: Path, chunks: tuple[int, ...] | None, filters: tuple[int, ...]
+) -> None:
+    """It is needed only where something was never written."""
+    h5py, array = package_of("h5py"), np.arange(600, dtype="i2").reshape(20, 30)
+
+    def add(plist: Any) -> None:
+        plist.set_fill_time(h5py.h5d.FILL_TIME_IFSET)
+        _without_fill(h5py, plist)
+        for code in filters:
+            plist.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (6,) if code == 1 else ())
+
+    for written in (20, 7) if chunks else (20, 0):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            data = _created(file, h5py, chunks, add)
+            if written:
+                data[:written] = array[:written]
+        if written == 20:
+            np.testing.assert_array_equal(read(f"{tmp_path}/a.h5"), array.reshape(-1))
+        else:
+            assert "::/a: expected a fill value for what was never written" in refused(UsageError, tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("code", [1, 32000])
+def test_fill_value_that_is_never_written(tmp_path: Path, code: int) -> None:
+    """HDF5 leaves memory as it is there; netCDF says so of variables that are not to be filled."""
+    h5py = package_of("h5py")
+
+    def add(plist: Any) -> None:
+        plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        plist.set_fill_value(np.array(-7, "i2"))
+        plist.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (6,) if code == 1 else ())
+
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        _created(file, h5py, (7, 13), add)[:7] = 5
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.h5"), np.repeat([5, -7], [7 * 30, 13 * 30]))
+
+
+def test_shuffled_after_it_was_deflated(tmp_path: Path) -> None:
+    """Bytes whose number nobody knows were sorted; by LZ4 HDF5 does it."""
+    h5py, array = package_of("h5py"), np.arange(600, dtype="i2").reshape(20, 30)
+    for code in (1, hdf5_filters.LZ4):
+        package_of("hdf5plugin")
+
+        def add(plist: Any, code: int = code) -> None:
+            plist.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (6,) if code == 1 else ())
+            plist.set_shuffle()
+
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            _created(file, h5py, (7, 30), add)[...] = array
+        if code == 1:
+            assert "expected deflate as the last filter, got deflate, shuffle" in refused(UsageError, tmp_path / "a.h5")
+        else:
+            np.testing.assert_array_equal(read(f"{tmp_path}/a.h5"), array.reshape(-1))
+
+
+def test_zstandard_that_does_not_say_its_size(tmp_path: Path) -> None:
+    """HDF5's own filter cannot decode it, so it is asked only where there is another filter; then it is refused."""
+    h5py, hdf5plugin, array = package_of("h5py"), package_of("hdf5plugin"), np.arange(20, dtype="u1")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, how in (("alone", {}), ("scaled", {"scaleoffset": 8})):
+            data = file.create_dataset(name, (20,), "u1", chunks=(10,), **how, **hdf5plugin.Zstd())
+            for first in (0, 10):
+                data.id.write_direct_chunk((first,), frame(array[first : first + 10].tobytes(), False))
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.h5::alone"), array)
+    np.testing.assert_array_equal(read(f"{tmp_path}/a.h5::alone[1::3]"), array[1::3])
+    assert "a chunk that does not say how many bytes it has" in message_of(f"{tmp_path}/a.h5::scaled")

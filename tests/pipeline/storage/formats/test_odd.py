@@ -19,6 +19,7 @@ from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.files import refused
 from tests.cases.format_case import package_of
+from tests.cases.odd_chunks import ENCODINGS, odd_zarr
 from tests.cases.slices import read
 
 NUMBERS = np.random.default_rng(0).integers(-100, 100, (37, 41)).astype("i2")
@@ -102,6 +103,19 @@ def test_many_chunks_of_a_call(
     np.testing.assert_array_equal(samples_of(str(tmp_path / "a.zarr")), STEPS.reshape(-1))
     single = np.prod(chunks) == STEPS.size
     assert failures == [] if single else failures and not any(failures)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("chunks", [(6, 41), (6, 9), (37, 41)])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_zarr_chunks_as_other_programs_encode_them(
+    tmp_path: Path, name: str, chunks: tuple[int, ...], version: int
+) -> None:
+    """Whole and in slices, as zarr reads them."""
+    item = odd_zarr(tmp_path, name, STEPS, chunks, version)
+    np.testing.assert_array_equal(package_of("zarr").open_array(item, mode="r")[...], STEPS)
+    np.testing.assert_array_equal(samples_of(item), STEPS.reshape(-1))
+    np.testing.assert_array_equal(read(f"{item}[1::3, 2]"), STEPS[1::3, 2])
 
 
 def test_zarr_of_nested_groups_with_consolidated_metadata(tmp_path: Path) -> None:
