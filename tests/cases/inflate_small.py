@@ -196,14 +196,17 @@ def blocks_of_codes() -> dict[str, tuple[bytes, int]]:
     }  # fmt: skip
 
 
-FAR = 1 + 64 * 258 + 227 + 5  # bytes that `far_codes` gives
+FAR = 1 + 64 * 258 + 232 + sum(number + 2 + 232 for number in range(24))  # bytes that `far_codes` gives
+OF_FAR = flat({65: 1, 256: 2, **{k: k + 3 for k in range(11)}, 285: 14, 284: 15, 283: 15}, 286)
 
 
 def far_codes() -> bytes:
-    """A match with 15 and 5 bits of its length, 15 and 13 of its distance."""
-    literals = flat({65: 1, 256: 2, **{k: k + 3 for k in range(11)}, 285: 14, 284: 15, 283: 15}, 286)
+    """Matches with 15 and 5 bits of their length, 15 and 13 of their distance, or behind literals of 9 bits each; other
+    codes before them take from 1 to 24 bits."""
     distances = flat({k: k + 1 for k in range(14)} | {28: 15, 29: 15}, 30)
-    return with_codes(literals, distances, [65, *[285, 1000] * 64, (284, 5, 5), (1028, 0b101, 13), 256])
+    more = [one for number in range(24) for one in ([65] * number, [6, 6, (284, 5, 5), 1000])]
+    symbols = [65, *[285, 1000] * 64, (284, 5, 5), (1028, 0b101, 13), *[one for some in more for one in some], 256]
+    return with_codes(OF_FAR, distances, symbols)
 
 
 def blocks_refused() -> dict[str, tuple[bytes, int]]:
@@ -228,6 +231,7 @@ def blocks_refused() -> dict[str, tuple[bytes, int]]:
             then(before).code(0xC0 + 5, 8).code(30, 5).put(0, 14).code(0, 7).to_bytes(),
             1 + 258 * (many + 1),
         ),
+        "a long literal beyond": (with_codes(OF_FAR, [0], [65, 10, 256]), 1),
         "as before the first": (again.code(1, 1).put(0, 2).put(0, 64).to_bytes(), 1),
         "kind 3": (bytes([whole[0] | 6]) + whole[1:], 20),
         "no code of lengths": (Writer().put(1, 1).put(2, 2).put(0, 14).put(0, 12).put(0, 400).to_bytes(), 1),
