@@ -56,6 +56,7 @@ STORES: Mapping[str, tuple[Write, tuple[str, ...], str, str | None, bool]] = {
     "HDF5, LZ4, 64 KiB": (format_stores.hdf5_chunks("lz4", 64), ("h5py", "numcodecs"), "a.h5", None, False),
     "Zarr, LZ4, 16 KiB": (sharded("lz4", 16), ("numcodecs",), "a.zarr", None, False),
     "Zarr, Zstandard, 64 KiB": (sharded("zstd", 64), ("numcodecs",), "a.zarr", None, True),
+    "HDF5, deflate, 64 KiB": (format_stores.hdf5_chunks("deflate", 64), ("h5py",), "a.h5", None, True),
     "u12p": (format_stores.packed, (), "a.bin", "u12p", False),
     "HDF5, contiguous": (format_stores.hdf5, ("h5py",), "a.h5", None, False),
     "Zarr, uncompressed": (format_stores.zarr, (), "a.zarr", None, False),
@@ -137,7 +138,7 @@ def breakdown(source: Source) -> dict[str, Any] | None:
         cupy.cuda.get_current_stream().synchronize()
         ended = perf_counter()
         rows.append({
-            "begin": started - began, "read and copy": arrived - started, "nvCOMP": decompressed - arrived, **taken,
+            "begin": started - began, "read and copy": arrived - started, "decompress": decompressed - arrived, **taken,
             "other decoding": decoded - decompressed - sum(taken.values()), "histogram": ended - decoded,
             "stored": stored.nbytes, "samples": block.nbytes, "chunks": len(part.present), "runs": len(part.runs),
         })  # fmt: skip
@@ -262,17 +263,17 @@ def described(figures: Mapping[str, Any]) -> str:
         cells += [f"{100 * best(row[modes[-1]])['checked']:.0f} %", "yes" if agrees else "NO", f"{row['opening']:.2f}"]
         lines.append(cells)
         if found := row.get("breakdown"):
-            names = ("planning", "begin", "read and copy", "nvCOMP", "unshuffle", "other decoding", "histogram")
+            names = ("planning", "begin", "read and copy", "decompress", "unshuffle", "other decoding", "histogram")
             steps.append([name, f"{found['samples'] / 2**20:.0f}", f"{found['chunks']:.0f}", f"{found['runs']:.0f}",
                           *(f"{1000 * found.get(step, 0.0):.2f}" for step in names),
                           f"{found['stored'] / found['read and copy'] / 1e9:.1f}",
-                          f"{found['samples'] / found['nvCOMP'] / 1e9:.1f}"])  # fmt: skip
+                          f"{found['samples'] / found['decompress'] / 1e9:.1f}"])  # fmt: skip
     rates = ("raw", "samples", "of raw", "bytes of raw")
     columns = ["GB/s", "stored", *(f"{mode}: {one}" for mode in modes for one in rates),
                "lanes alone: samples", "off: read busy, s", "kernel busy, s", "checked", "agrees",
                "opening, s"]  # fmt: skip
-    of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "nvCOMP", "unshuffle",
-                "other", "histogram", "read GB/s", "nvCOMP GB/s"]  # fmt: skip
+    of_steps = ["a batch, ms", "MiB", "chunks", "runs", "planning", "begin", "read", "decompress", "unshuffle",
+                "other", "histogram", "read GB/s", "decompress GB/s"]  # fmt: skip
     return "\n\n".join([
         f"Pinned memory to the device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s.",
         table(columns, lines), *([table(of_steps, steps)] if steps else []),

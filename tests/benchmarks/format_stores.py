@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,13 +101,15 @@ def hdf5_chunks(codec: str, chunk_kib: int) -> Callable[[Path, Samples, int], No
     def write(path: Path, tile: Samples, times: int) -> None:
         import h5py
 
-        encode, code = {"lz4": (_hdf5_lz4, 32004), "zstd": (_zstd, 32015)}[codec]
+        encode, code, options = {
+            "lz4": (_hdf5_lz4, 32004, ()), "zstd": (_zstd, 32015, ()), "deflate": (zlib.compress, 1, (6,))
+        }[codec]  # fmt: skip
         with ThreadPoolExecutor() as pool:
             parts = list(pool.map(encode, _cut(tile, chunk_kib * 1024)))
         chunk = chunk_kib * 512
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((chunk,))
-        plist.set_filter(code, h5py.h5z.FLAG_OPTIONAL, ())
+        plist.set_filter(code, h5py.h5z.FLAG_OPTIONAL, options)
         with h5py.File(path, "w", libver="latest") as file:
             space = h5py.h5s.create_simple((times * len(tile),))
             data = h5py.h5d.create(file.id, b"data", h5py.h5t.NATIVE_INT16, space, plist)
