@@ -13,7 +13,7 @@ from kernels.common.checks import blocks_for, check_array
 from kernels.common.constants import constant
 from kernels.common.memory import empty
 
-LZ4, INFLATE = (Path(__file__).with_name(name) for name in ("lz4.cu", "inflate.cu"))
+LZ4, INFLATE = Path(__file__).with_name("lz4.cu"), Path(__file__).with_name("inflate.cu")
 
 THREADS = constant(LZ4, "THREADS")
 LANES = (8, 16, 32)  # of a chunk of LZ4

@@ -13,31 +13,25 @@
 constexpr int THREADS = 128, LANES = 8, GROUPS = THREADS / LANES;
 constexpr int MOST_BITS = 15;                    // of a code
 constexpr int FAST = 9, FAST_OF_DISTANCES = 7;   // bits of the tables
-constexpr u32 AT_ONCE = 3;                       // codes of FAST bits, that more than 32 bits hold
 constexpr u32 LITERALS = 288, DISTANCES = 32, LENGTHS = 19, END = 256;
 constexpr u32 NONE = ~0u;
 
-// The next bits of a chunk, from the least significant one of each byte. Memory is read in aligned words; zeros stand for
-// the last ones, which are of a checksum, and for what is behind them.
+// The next bits of a chunk, from the least significant one of each byte. Zeros stand for the last three bytes, which are
+// of a checksum, and for what is behind them.
 struct Bits {
-    const u32* __restrict__ words;
-    u32 skew, size, at, number, ahead;  // bytes before the chunk in the first word, and of both; bytes that were taken or
-    u64 held;                           // are held; bits that are held; the next word
+    const u8* __restrict__ from;
+    u32 size, at, number, ahead;  // bytes; those that were taken or are held; bits that are held; the next four bytes
+    u64 held;
 
-    __device__ Bits(const u8* from, u32 of_chunk) {
-        skew = u32(reinterpret_cast<unsigned long long>(from) & 3);
-        words = reinterpret_cast<const u32*>(from - skew);
-        size = of_chunk + skew;
-        begin(0);
+    __device__ u32 word(u32 place) const {
+        if (place + 4 > size) return 0;
+        return from[place] | u32(from[place + 1]) << 8 | u32(from[place + 2]) << 16 | u32(from[place + 3]) << 24;
     }
-    __device__ u32 word() const { return at + 4 <= size ? words[at / 4] : 0; }
     __device__ void begin(u32 place) {
-        at = (place + skew) & ~3u;
+        at = place;
         number = 0;
         held = 0;
-        ahead = word();
-        fill();
-        drop(8 * (place + skew & 3));
+        ahead = word(at);
     }
     // Holds more than 32 bits.
     __device__ void fill() {
@@ -45,7 +39,7 @@ struct Bits {
         held |= u64(ahead) << number;
         number += 32;
         at += 4;
-        ahead = word();
+        ahead = word(at);
     }
     __device__ u32 next(u32 count) const { return u32(held) & ((1u << count) - 1); }
     __device__ u32 take(u32 count) {
@@ -57,9 +51,9 @@ struct Bits {
         held >>= count;
         number -= count;
     }
-    __device__ u64 used() const { return 8ull * (at - skew) - number; }
+    __device__ u64 used() const { return 8ull * at - number; }
     __device__ u32 byte() const { return u32((used() + 7) / 8); }  // that begins behind what was used
-    __device__ bool beyond() const { return used() > 8ull * (size - skew); }
+    __device__ bool beyond() const { return used() > 8ull * size; }
 };
 
 // A canonical Huffman code: numbers of codes of each length, symbols in their order, and `symbol << 4 | length` by the
@@ -191,17 +185,6 @@ inline __device__ bool read_block(Bits& bits, const Code& literals, const Code& 
                                   u32 lane, u32 group) {
     while (true) {
         bits.fill();
-        u32 count = 0, mine = 0;  // literals that come one after another, one for each lane
-        for (u32 entry; count < AT_ONCE && (entry = literals.fast[bits.next(FAST)]) - 1 < (END << 4) - 1; ++count) {
-            bits.drop(entry & 15);
-            if (lane == count) mine = entry >> 4;
-        }
-        if (count > room - made) return false;
-        if (lane < count) to[made + lane] = u8(mine);
-        made += count;
-        if (count == AT_ONCE) continue;
-
-        bits.fill();
         const u32 found = symbol<FAST>(bits, literals);
         if (found < END) {
             if (made == room) return false;
@@ -229,7 +212,8 @@ inline __device__ u32 inflated(const u8* __restrict__ from, u32 size, u8* to, u3
                                u32 group) {
     const Code literals = {tables.fast, tables.symbols, tables.counts[0]};
     const Code distances = {tables.fast_of_distances, tables.symbols_of_distances, tables.counts[1]};
-    Bits bits(from, size);
+    Bits bits = {from, size, 0, 0, 0, 0};
+    bits.begin(0);
     u32 made = 0;
     for (bool last = false; !last;) {
         bits.fill();
@@ -321,7 +305,7 @@ inflate(const u8* __restrict__ stored, const i64* __restrict__ starts, const i64
     const i64 chunk = i64(blockIdx.x) * GROUPS + threadIdx.x / LANES;
     if (chunk >= chunks) return;
     const u32 lane = threadIdx.x % LANES;
-    const u32 group = ((1u << LANES) - 1) << (threadIdx.x % 32 - lane);
+    const u32 group = u32((1ull << LANES) - 1) << (threadIdx.x % 32 - lane);
     const bool good = Framing::read(stored + starts[chunk], u32(sizes[chunk]), out + places[chunk] * i64(chunk_bytes),
                                     chunk_bytes, tables[threadIdx.x / LANES], lane, group);
     if (lane == 0) right[chunk] = good;

@@ -1,7 +1,7 @@
 """Consecutive slabs whose chunks cross the bus as they are stored and are decompressed on the device at once.
 
-A warp decompresses a chunk at some 30 MB/s of samples on an H200, so only thousands of chunks at once keep a device
-busy. Checks read and decompress the same chunks on the host, by other libraries.
+Some lanes of a warp decompress a chunk at 3 to 30 MB/s, so only thousands of chunks at once keep a device busy. Checks
+read and decompress the same chunks on the host, by other libraries.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ import numpy as np
 from pipeline.gpu.decoding import Batch, Room
 from pipeline.gpu.decompress import workspace_bytes
 from pipeline.gpu.loads import DECODED
-from pipeline.gpu.slabs import Plan, plan_of
+from pipeline.gpu.slabs import DEFLATED, Plan, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
+from pipeline.threads import cores
 
-# Of a batch. In any codec 512 chunks of 256 KiB took an H200 9 ms, so that 32 are decompressed at 1 GB/s, whatever
-# their size. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Chunks so large that
-# memory has no room for 32 are therefore for the host.
+# Of a batch. An H200 decompresses a chunk of LZ4 or Zstandard at some 30 MB/s, so that 32 are 1 GB/s, and one of deflate
+# at 3. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Chunks so large that memory
+# has no room for so many are therefore for the host.
 LEAST_CHUNKS = 32
+DEFLATED_PER_CORE = 128  # chunks of deflate and gzip, for each core that would decode them instead
 WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
 DECOMPRESSED = "decompressed on the device"
@@ -95,6 +97,8 @@ class _Slabs:
     def __init__(self, plans: list[Plan], room: Room) -> None:
         self._plans, self._room = plans, room
         self._scheme = scheme = plans[0].scheme
+        deflated = scheme.codec in DEFLATED
+        self._least = max(LEAST_CHUNKS, DEFLATED_PER_CORE * cores() if deflated else 0)
         counts = np.array([plan.chunks for plan in plans])
         self._ends = np.cumsum(counts)
         begins = self._ends - counts
@@ -125,7 +129,7 @@ class _Slabs:
             end = first + max(fitting, 1)
             if more and end == len(self._plans):
                 return
-            if fitting and self._present[end] - self._present[first] >= LEAST_CHUNKS:
+            if fitting and self._present[end] - self._present[first] >= self._least:
                 rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
                 yield Batch(self._plans[first:end], self._files, self._table[rows], self._room), end
             else:

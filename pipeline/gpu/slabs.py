@@ -35,6 +35,7 @@ def zstd_fits(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
 
 
 ZSTD = "Zstd"  # by nvCOMP; others as `kernels.common.decompress` names them, which trusts nothing that a chunk says
+DEFLATED = ("Zlib", "Gzip")
 CODECS: dict[Step, str] = {
     lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: ZSTD, zstd_frame: ZSTD,
 }  # fmt: skip

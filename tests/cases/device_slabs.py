@@ -30,6 +30,7 @@ BLOCK = 2**20
 def library(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """nvCOMP, or what stands in for it; every slab is worth it."""
     monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", 1)
+    monkeypatch.setattr(of_slabs, "DEFLATED_PER_CORE", 0)
     monkeypatch.setattr(of_slabs, "MEMORY", 2**20)  # blocks are small here, nvCOMP's workspace is not
     if hasattr(cp.cuda, "Stream"):
         if nvcomp.library() is None:
