@@ -60,7 +60,8 @@ def functions() -> ctypes.CDLL | None:
         "products": (None, matrix, number, _pointer, _size, _size, _pointer, _pointer),
         "compare": (None, matrix, groups, ctypes.POINTER(LimitsOf), *[_pointer] * 7),
         "judge": (_size, _size, _size, *[_pointer] * 6),
-        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, number, _pointer, _pointer, _size),
+        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, _pointer, _pointer, _size),
+        "small": (None, matrix, rounds, *[_pointer] * 5, _size, _pointer, _size, _pointer),
         "dots": (None, matrix, matrix, _pointer, _size, _pointer, _pointer),
     }
     for name, (result, *arguments) in types.items():

@@ -1,6 +1,48 @@
 // Elements of products of floats by their definition, for check_defined.py: some of their terms at a time.
 
+#include "check_bits.hpp"
 #include "check_defined.hpp"
+
+namespace {
+
+struct Half {
+    uint16_t bits;
+};
+
+inline double number_of(double x) { return x; }
+inline double number_of(float x) { return x; }
+inline double number_of(Half x) {  // a finite one
+    const uint32_t magnitude = (x.bits & 0x7fffu) << 13;
+    float value;
+    std::memcpy(&value, &magnitude, sizeof value);
+    return static_cast<double>(x.bits & 0x8000u ? -value : value) * 0x1p112;
+}
+
+constexpr size_t SIDE = 64;  // of squares that are transposed, which fit into the cache
+
+template <class T>
+void gather_lines(const T* numbers, size_t line, size_t step, const int64_t* which, size_t number, size_t length,
+                  double* out) {
+    for (size_t n = 0; n < number; n += SIDE)
+        for (size_t k = 0; k < length; k += SIDE)
+            for (size_t i = n; i < number && i < n + SIDE; ++i) {
+                const T* const from = numbers + static_cast<size_t>(which[i]) * line;
+                for (size_t l = k; l < length && l < k + SIDE; ++l) out[i * length + l] = static_cast<double>(number_of(from[l * step]));
+            }
+}
+
+}  // namespace
+
+// Numbered as in check_lines.py.
+enum Type { FLOAT16, FLOAT32, FLOAT64 };
+
+// Some lines of a matrix, whose lines, and numbers of a line, are so many numbers apart.
+extern "C" void gather(int type, const void* numbers, size_t line, size_t step, const int64_t* which, size_t number,
+                       size_t length, double* out) {
+    if (type == FLOAT16) gather_lines(static_cast<const Half*>(numbers), line, step, which, number, length, out);
+    if (type == FLOAT32) gather_lines(static_cast<const float*>(numbers), line, step, which, number, length, out);
+    if (type == FLOAT64) gather_lines(static_cast<const double*>(numbers), line, step, which, number, length, out);
+}
 
 // Numbers of lines, `length` of each, from a place in the line on, as integers.
 extern "C" void integers(const double* lines, size_t number, size_t length, const int64_t* exponents, int64_t place,
@@ -41,4 +83,12 @@ extern "C" void settle(const Terms* terms, const Facts* of_rows, const Facts* of
         bits[n] = rounded(terms[n], row_exponents[i] + column_exponents[j] - 2 * of->kept, *of);
         certain[n] = is_certain(terms[n], of_rows[i], of_columns[j], inner, *of);
     }
+}
+
+// Of elements that are marked, leaves the marks of those whose row and column of bits have none in common.
+extern "C" void disjoint(const uint64_t* rows, const uint64_t* columns, size_t number, size_t wide, size_t words,
+                         uint8_t* marks) {
+    for (size_t i = 0; i < number; ++i)
+        for (size_t j = 0; j < wide; ++j)
+            if (marks[i * wide + j]) marks[i * wide + j] = !meet(rows + i * words, columns + j * words, words);
 }

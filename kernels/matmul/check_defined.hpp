@@ -41,25 +41,33 @@ inline void to_integers(const double* x, size_t n, int64_t exponent, int64_t pla
     const int64_t shift = of.kept - exponent, leading = of.kept - of.bits;
     const double first = power_of(shift / 2), second = power_of(shift - shift / 2);
     double most = 0;
-    int own;
+    int64_t size = 0, nonzero = 0, lost = 0;
+#pragma omp simd reduction(max : most) reduction(+ : size, nonzero, lost)
     for (size_t k = 0; k < n; ++k) {
         const double scaled = x[k] * first * second, whole = std::rint(scaled), moved = std::fabs(scaled - whole);
-        out[k] = static_cast<int64_t>(whole);
-        if (x[k] == 0) continue;
-        if (out[k]) {
-            most = most < moved ? moved : most;
-        } else {  // `scaled` may have underflowed
-            std::frexp(x[k], &own);
-            facts.moved = facts.moved < own + shift ? own + shift : facts.moved;
-        }
-        const int64_t at = place + static_cast<int64_t>(k);
-        facts.first = facts.first < at ? facts.first : at;
-        facts.last = at;
-        facts.size += (std::abs(out[k]) >> leading) + 1;
+        const double own = whole != 0 ? moved : 0;
+        const int64_t integer = static_cast<int64_t>(whole);
+        out[k] = integer;
+        most = most < own ? own : most;
+        size += (integer < 0 ? -integer : integer) >> leading;
+        nonzero += x[k] != 0;
+        lost += (x[k] != 0) & (whole == 0);
     }
-    if (most > 0) {
-        std::frexp(most, &own);
-        facts.moved = facts.moved < own ? own : facts.moved;
+    if (!nonzero) return;
+    facts.size += size + nonzero;
+    size_t at = 0;
+    while (x[at] == 0) ++at;
+    facts.first = facts.first < place + static_cast<int64_t>(at) ? facts.first : place + static_cast<int64_t>(at);
+    for (at = n - 1; x[at] == 0;) --at;
+    facts.last = place + static_cast<int64_t>(at);
+    const auto moved_below = [&facts](int64_t power) { facts.moved = facts.moved < power ? power : facts.moved; };
+    int own;
+    if (most > 0) std::frexp(most, &own), moved_below(own);
+    for (size_t k = 0; lost && k < n; ++k) {  // scaled, these may have underflowed
+        if (out[k] || x[k] == 0) continue;
+        std::frexp(x[k], &own);
+        moved_below(own + shift);
+        --lost;
     }
 }
 

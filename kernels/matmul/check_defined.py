@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ import numpy as np
 
 from kernels.common import cxx
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_lines import Array, Batch
+from kernels.matmul.check_lines import TYPES, Array, Batch
 from kernels.matmul.factors import Factors, of_batch
 from kernels.matmul.formats import BITS, HALF_WAY, LOST, Format
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
-HELD = 2**22  # numbers of rows and columns that are held at a time
-LINES, PLACES = 64, 2**10  # of a call
+HELD = 2**21  # numbers of rows and columns that are held at a time
+LINES, PLACES = 2**9, 2**12  # of a call
 ELEMENTS = 2**20  # that are computed at a time
 
 _terms = np.dtype([(name, np.int64) for name in ("high", "middle", "low", "leading")])
@@ -41,6 +42,37 @@ class Definition(ctypes.Structure):
         infinity, sign = (int(np.array(number, format.dtype).view(of_bits)) for number in (np.inf, -0.0))
         numbers = format.precision, format.least, format.kept, BITS, LOST, HALF_WAY
         return cls(*numbers, format.share(inner), infinity, sign)
+
+
+class Support:
+    """Which numbers of two matrices are not zero, as bits: whether a row and a column share a place.
+
+    Attributes
+    ----------
+    rows, columns : uint64 arrays, shapes (M, words) and (N, words)
+    """
+
+    def __init__(self, factors: Factors) -> None:
+        words = -(-factors.inner // 64)
+        self._bits = [np.zeros((lines, 8 * words), np.uint8) for lines in (factors.rows, factors.columns)]
+        self.rows, self.columns = (bits.view(np.uint64) for bits in self._bits)
+        self._library = functions()
+
+        def pack(inner: slice) -> None:
+            blocks = factors.a(slice(0, factors.rows), inner), factors.b(inner).T
+            for bits, block in zip(self._bits, blocks, strict=True):
+                packed = np.packbits(np.ascontiguousarray(block != 0), axis=1)
+                bits[:, inner.start // 8 : inner.start // 8 + packed.shape[1]] = packed
+
+        on_tiles(pack, factors.parts(factors.rows + factors.columns))
+
+    def disjoint(self, rows: Any, columns: Any, which: Array) -> Array:
+        """Of some elements of a block, shape (rows, columns), those whose row and column share no place."""
+        lines = [np.ascontiguousarray(bits[some]) for bits, some in zip((self.rows, self.columns), (rows, columns), strict=True)]
+        out = np.ascontiguousarray(which)
+        assert self._library is not None
+        self._library.disjoint(*map(_at, lines), *out.shape, lines[0].shape[1], _at(out))
+        return out
 
 
 def defined(
@@ -79,8 +111,10 @@ def _defined(
     definition, terms = Definition.of(format, factors.inner), np.zeros(len(at), _terms)
     facts = [np.full(len(lines), np.array((np.iinfo(np.int64).min, np.iinfo(np.int64).max, -1, 0), _facts))
              for lines in which]  # fmt: skip
-    for start, lines in _lines(factors, which, batch):
-        integers = [np.empty(block.shape, np.int64) for block in lines]
+    memory: list[Array] = []
+    for start, lines in _lines(library, factors, which, batch):
+        memory = memory or [np.empty(block.size, np.int64) for block in lines]
+        integers = [_in(own, *block.shape) for own, block in zip(memory, lines, strict=True)]
         for block, of, out, own in zip(lines, of_lines, integers, facts, strict=True):
 
             def convert(part: slice, block: Array = block, of: Array = of, out: Array = out, own: Array = own) -> None:
@@ -89,7 +123,7 @@ def _defined(
 
             on_tiles(convert, tiles(len(block), LINES))
 
-        def add(part: slice, integers: list[Array] = integers) -> None:
+        def add(part: slice, integers: Sequence[Array] = integers) -> None:
             library.add(*map(_at, integers), integers[0].shape[1], _at(at[part]), part.stop - part.start,
                         ctypes.byref(definition), _at(terms[part]))  # fmt: skip
 
@@ -110,7 +144,7 @@ def _in_order(
     """Sums of products in order; where they are not finite, those of scaled numbers."""
     which, numbers = zip(*(np.unique(each, return_inverse=True) for each in places.T), strict=True)
     at, sums = np.ascontiguousarray(np.stack(numbers, axis=-1), np.int32), np.zeros(len(places))
-    for _, lines in _lines(factors, which, batch):
+    for _, lines in _lines(library, factors, which, batch):
         if scaled:
             lines = [np.ldexp(block, HALF_WAY - of[rows][:, None])
                      for block, of, rows in zip(lines, exponents, which, strict=True)]  # fmt: skip
@@ -129,15 +163,36 @@ def _in_order(
     return elements
 
 
-def _lines(factors: Factors, which: Sequence[Array], batch: Batch) -> Iterator[tuple[int, list[Array]]]:
+def _lines(
+    library: ctypes.CDLL, factors: Factors, which: Sequence[Array], batch: Batch
+) -> Iterator[tuple[int, list[Array]]]:
     """Some rows of A and columns of B, some of their numbers at a time, and the place of the first of these."""
     step = max(1, factors.within(HELD, 4) // max(1, sum(map(len, which))))
+    memory = [np.empty(len(some) * min(step, factors.inner)) for some in which]
     for inner, blocks in zip(factors.slices, factors.slabs(), strict=True):
         a, b = (block if batch is None else of_batch(block, batch) for block in blocks)
         for part in tiles(a.shape[-1], step):
             yield inner.start + part.start, [
-                np.ascontiguousarray(lines, np.float64) for lines in (a[which[0], part], b[part].T[which[1]])
+                _gathered(library, lines, some, out)
+                for lines, some, out in zip((a[:, part], b[part].T), which, memory, strict=True)
             ]
+
+
+def _gathered(library: ctypes.CDLL, lines: Array, which: Array, memory: Array) -> Array:
+    """Some lines, as float64, in this memory."""
+    out, strides = _in(memory, len(which), lines.shape[1]), [stride // lines.itemsize for stride in lines.strides]
+
+    def gather(part: slice) -> None:
+        library.gather(TYPES.index(lines.dtype.name), _at(lines), *strides, _at(which[part]), part.stop - part.start,
+                       lines.shape[1], _at(out[part]))  # fmt: skip
+
+    on_tiles(gather, tiles(len(which), LINES))
+    return out
+
+
+def _in(memory: Array, *shape: int) -> Array:
+    """An array in memory that is used again: new pages take longer than what is done with them."""
+    return memory[: math.prod(shape)].reshape(shape)
 
 
 def _at(array: Array) -> int:
@@ -148,10 +203,12 @@ def functions() -> ctypes.CDLL | None:
     """What is compiled; None without a C++ compiler."""
     library = cxx.library(SOURCE)
     if library is not None:
+        library.gather.argtypes = ctypes.c_int, _pointer, _size, _size, _pointer, _size, _size, _pointer
         library.integers.argtypes = _pointer, _size, _size, _pointer, _signed, *[_pointer] * 3
         library.add.argtypes = *[_pointer] * 2, _size, _pointer, _size, *[_pointer] * 2
         library.add_in_order.argtypes = *[_pointer] * 2, _size, _pointer, _size, _pointer
         library.settle.argtypes = *[_pointer] * 6, _size, _signed, *[_pointer] * 3
-        for function in (library.integers, library.add, library.add_in_order, library.settle):
+        library.disjoint.argtypes = *[_pointer] * 2, *[_size] * 3, _pointer
+        for function in (library.disjoint, library.gather, library.integers, library.add, library.add_in_order, library.settle):
             function.restype = None
     return library

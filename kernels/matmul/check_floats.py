@@ -8,6 +8,7 @@ one. docs/verification.md derives the bounds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_elements import ElementCheck
 from kernels.matmul.check_groups import Groups, groups_and_rounds, random_groups, single_columns
-from kernels.matmul.check_limits import MEAN, Compared, Limits, OfColumns, Sums, share_of
+from kernels.matmul.check_limits import MEAN, SMALL, Compared, Limits, OfColumns, Sums, share_of
 from kernels.matmul.check_lines import (
     UNDERFLOW,
     UPWARDS,
@@ -37,6 +38,7 @@ from kernels.matmul.formats import Format
 
 # Share of the elements of a tile that are examined, at most; if there are more, all of them are checked one by one.
 SUSPECTS = 2**-5
+FEW = 2**-5  # share of the elements of a tile that are recomputed; if more are small, all are compared one by one
 ADDITION = 2  # multiplications that take as long as adding a number to a sum, compiled
 COMPILED = 2**26  # `work` that makes it worth compiling
 BUDGET, SHARE = 2**33, 8  # multiplications to examine elements: this many, or that fraction of the product's
@@ -48,6 +50,8 @@ class Verdict:
 
     Attributes
     ----------
+    part
+        Rows of the tile.
     off : int64 array, shape (n, 2 or more)
         Matrix, row and number of each sum that is not right for certain.
     wide : bool array, shape (n,)
@@ -56,13 +60,17 @@ class Verdict:
         Errors that may hide in the sums that are not off, or not off widely: in units of the root mean square of a row.
     suspects : int64 array, shape (n, 2)
         Rows and columns of elements to examine besides; None if they are too many.
+    small : int64 array, shape (n, 2 or more)
+        Places of elements that their sums could hide; None if they are too many.
     """
 
+    part: slice
     off: Array
     wide: Array
     admitted: float
     most_admitted: float
     suspects: Array | None
+    small: Array | None
 
 
 class Side(NamedTuple):
@@ -122,6 +130,11 @@ class FloatCheck(ElementCheck):
             self._limits = self.limits_of(self._sums, self.groups)
         self.side = Side(self.columns, self.groups, of_columns)
 
+    @property
+    def budget(self) -> int:
+        """Multiplications to examine elements."""
+        return max(BUDGET, self.inner * math.prod(self.shape) // SHARE)
+
     def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
         """Whether sums of groups take less time than the elements."""
         groups, rounds = groups_and_rounds(inner, columns, self.format.dtype)
@@ -161,6 +174,7 @@ class FloatCheck(ElementCheck):
             lines = self._wrong_sums(singles, groups_of_one, self.limits_of(singles, groups_of_one))
         if not verdicts:
             return lines
+        lines += self._wrong_small(sums, groups, verdicts)
         off, wide = (np.concatenate([getattr(verdict, name) for verdict in verdicts]) for name in ("off", "wide"))
         self.undetected = max(self.undetected, *(verdict.admitted for verdict in verdicts))
         if isinstance(sums, TileSums) and self._by_elements(groups):
@@ -201,11 +215,12 @@ class FloatCheck(ElementCheck):
             if not count:
                 none = np.empty((0, 2), np.int64), np.empty(0, bool)
                 suspects = self._suspects(sums, groups, number, compared, 0)
-                return Verdict(*none, admitted, most_admitted, suspects)
+                return Verdict(part, *none, admitted, most_admitted, suspects, self._small(sums, groups, number, compared))
         differences = np.abs(compared.differences)
-        off = ~(differences <= compared.likely)
+        finite = differences < np.inf  # scaling may overflow
+        off = ~((differences <= compared.likely) & finite)
         off &= ~elsewhere
-        wide = off & ~(differences <= compared.most) if off.any() else off
+        wide = off & ~((differences <= compared.most) & finite) if off.any() else off
         admitted, most_admitted = (
             share_of(np.where(some, 0, errors) if some.any() else errors, compared.sizes)
             for some, errors in ((off, compared.likely + compared.most), (wide, 2 * compared.most))
@@ -213,7 +228,39 @@ class FloatCheck(ElementCheck):
         places = np.argwhere(off)
         places[:, -2] += part.start
         suspects = self._suspects(sums, groups, number, compared, len(places))
-        return Verdict(places, wide[off], admitted, most_admitted, suspects)
+        return Verdict(part, places, wide[off], admitted, most_admitted, suspects, self._small(sums, groups, number, compared))
+
+    def _small(self, sums: Sums, groups: Groups, number: int, compared: Compared) -> Array | None:
+        """Elements of a tile that their sums could hide, so that these say nothing about them; None if they are many.
+
+        An element that is +0 because its row and column share no place is right.
+        """
+        if isinstance(sums, TileSums) and self._by_elements(groups):
+            return np.empty((0, 2), np.int64)
+        part, of_columns = sums.parts[number], np.sqrt(sums.squares_of_columns).max(initial=0)
+        limits = SMALL * (2 * compared.most + self.moved(compared.norms, of_columns)).astype(np.float64)
+        most = int(FEW * len(limits) * self.product.shape[-1])
+        if isinstance(sums, TileSums):
+            limits[(self.rows.nonfinite | self.overflowed_rows)[part, 0]] = -1
+            return sums.small(number, limits, most, lambda: self.support)
+        of_elements = np.maximum.reduce([limits[..., of_round] for of_round in groups.sums])
+        lines = None, part, slice(None)
+        small = np.abs(self.scaled_product(*lines)) <= of_elements
+        small &= ~self.elsewhere(*lines)
+        places = self._places(self._without_terms(small, lines), None, part, slice(None))
+        return places if len(places) <= most else None
+
+    def _wrong_small(self, sums: Sums, groups: Groups, verdicts: list[Verdict]) -> list[str]:
+        """Errors in elements that their sums could hide: they are recomputed, or compared one by one."""
+        every = slice(None)
+        lines = [line for verdict in verdicts if verdict.small is None
+                 for line in self._wrong_conventionally(None, verdict.part, every)]  # fmt: skip
+        small = [verdict.small for verdict in verdicts if verdict.small is not None and len(verdict.small)]
+        if not small:
+            return lines
+        if isinstance(sums, TileSums) and groups.size > 1:
+            return lines + self._wrong_suspects(sums, small)
+        return lines + self.wrong_exactly(np.concatenate(small))
 
     def _suspects(self, sums: Sums, groups: Groups, number: int, compared: Compared, off: int) -> Array | None:
         """Elements of a tile to examine besides those of so many sums; None if they are too many."""
@@ -236,9 +283,11 @@ class FloatCheck(ElementCheck):
         bound = 2.0**-self.format.precision * np.abs(got) + own + np.ldexp(1.0, self.format.least - 1 - scales)
         bound = (bound + UNDERFLOW * (self.inner + 1)) * UPWARDS
         elsewhere = (self.rows.nonfinite | self.overflowed_rows)[rows, 0] | self.columns.nonfinite[0, columns]
-        wrong = ~(np.abs(got - elements) <= bound) & ~elsewhere
+        norms = sums.norms_of(rows), np.sqrt(sums.squares_of_columns[columns])
+        small = np.abs(got) <= SMALL * (bound - 2.0**-self.format.precision * np.abs(got) + self.moved(*norms))
+        wrong = (~(np.abs(got - elements) <= bound) | small) & ~elsewhere
         self._note(np.where(wrong, 0, 2 * bound)[:, None], sizes[:, None])
-        return self.wrong_exactly(list(map(tuple, places[wrong].tolist())))
+        return self.wrong_exactly(places[wrong])
 
     def _examined(self, off: Array, groups: Groups) -> list[str] | None:
         """Errors in the elements of sums, matrix by matrix; None if examining them would take too long."""
@@ -248,7 +297,7 @@ class FloatCheck(ElementCheck):
             columns = np.isin(groups.sums, some[:, -1]).any(0)
             blocks.append((tuple(place.tolist()), np.unique(some[:, -2]), np.flatnonzero(columns)))
         multiplications = self.inner * sum(len(rows) * len(columns) for _, rows, columns in blocks)
-        if multiplications > max(BUDGET, self.inner * self.product.size // SHARE):
+        if multiplications > self.budget:
             return None
         return [line for block in blocks for line in self.wrong_block(*block)]
 

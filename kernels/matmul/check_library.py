@@ -125,8 +125,9 @@ class LibraryCheck(FloatCheck):
         part, compared = sums.parts[number], sums.compared(number, limits)
         differences = np.abs(compared.differences)
         elsewhere = self.rows.some(self.rows.nonfinite | self.overflowed_rows, None, part)
-        off = ~(differences <= compared.likely) & ~elsewhere
-        wide = off & ~(differences <= compared.most)
+        finite = differences < np.inf  # scaling may overflow
+        off = ~((differences <= compared.likely) & finite) & ~elsewhere
+        wide = off & ~((differences <= compared.most) & finite)
         # With either sign of an element a sum is off by what the element is off by, or more.
         errors = (differences + compared.norms * limits.check + limits.underflow) * UPWARDS
         admitted = (share_of(np.where(some | elsewhere, 0, errors), compared.sizes) for some in (off, wide))
@@ -140,7 +141,7 @@ class LibraryCheck(FloatCheck):
 
     def _compare_conventionally(
         self, batch: Batch, rows: Array, columns: Any, got: Any, product: Any, magnitudes: Any, terms: Any
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array]:
         """Like that of `ElementCheck`, but sums may overflow on the way: to infinities of both signs, thus to NaN."""
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
         scaled = scaled_back(got.astype(np.float64), scales)
@@ -165,7 +166,7 @@ class LibraryCheck(FloatCheck):
             for one, infinity in ((plus, np.inf), (minus, -np.inf)):
                 right = np.where(~undefined & one, (got == infinity) | (np.isnan(got) & overflows), right)
             finite &= ~(plus | minus | undefined)
-        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), right
+        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), ~right, np.zeros_like(right)
 
     @property
     def conventional(self) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernels.common.tiles import on_tiles, tiles
 from kernels.matmul.check_compiled import GroupsOf, LimitsOf, Matrix, RoundsOf, matrix_of
+from kernels.matmul.check_defined import Support
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
 from kernels.matmul.check_lines import INNER, TYPES, UPWARDS, Array, gamma_of, weights_of
@@ -23,6 +24,7 @@ HEIGHT, LANES, JOINED = 128, 4, 8
 WIDTH, OF_GROUP = 256, 16
 
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
+ZEROS = 2**18  # products of elements that are zero, from which on it is worth to know which have terms
 DOTS = 2 * INNER  # products of each of some elements that a thread adds up at a time
 CACHE_LINE = 64
 
@@ -158,8 +160,8 @@ class TileSums:
         return {number: bounds[at].T[:height] for at, (number, height) in enumerate(zip(numbers, heights, strict=True))}
 
     def suspects(self, number: int, compared: Compared, share: float, most: int) -> Array | None:
-        """Elements of a tile whose error, by the mean of their sums, is above a limit; of small groups also those below
-        half of it.
+        """Elements of a tile whose error, by the mean of their sums, is above a limit, and those that are not far above
+        it themselves.
 
         Parameters
         ----------
@@ -179,9 +181,48 @@ class TileSums:
         places = np.empty((most, 2), np.int32)
         count = self._call(
             "suspects", self._product(number), self._rounds, compared.differences, compared.likely, share,
-            self._groups.are_small, self._buffer(self._of.factors.columns), places, most,
+            self._buffer(self._of.factors.columns), places, most,
         )  # fmt: skip
         return places[:count] + np.array([self.parts[number].start, 0]) if count <= most else None
+
+    def small(self, number: int, limits: Array, most: int, support: Callable[[], Support]) -> Array | None:
+        """Elements of a tile up to the largest limit of their sums.
+
+        Parameters
+        ----------
+        number
+            The tile.
+        limits : float64 array, shape (rows, sums)
+            Below zero in rows to leave out.
+        most
+            Number of elements.
+        support
+            Called if many are +0: those whose row and column share no place do not count.
+
+        Returns
+        -------
+        int64 array, shape (n, 2)
+            Rows and columns of C; None if they are more.
+        """
+        part, of = self.parts[number], self._of
+        rows, columns = of.rows.scales[part], of.columns.scales.reshape(-1)
+        by_column = np.where(of.columns.nonfinite.reshape(-1), np.nan, np.ldexp(1.0, -columns))
+        limits = np.ascontiguousarray(limits * np.ldexp(1.0, rows))
+        tile, places = matrix_of(of.product[part]), np.empty((most, 2), np.int32)
+        bits: list[Any] = [None, None, 0]
+        counts = np.zeros(2, np.int64)
+        for again in (False, True):
+            self._call("small", tile, self._rounds, by_column, limits.max(1, initial=0), limits, *bits, places, most, counts)
+            if again or counts[1] * of.factors.inner <= ZEROS:
+                break
+            whole = support()
+            bits = [whole.rows[part], whole.columns, whole.rows.shape[1]]
+        return places[: counts[0]] + np.array([part.start, 0]) if counts[0] <= most else None
+
+    def norms_of(self, rows: Array) -> Array:
+        """Norms of some rows of A'; the tiles have to be all of C."""
+        norms: Array = np.sqrt(self._norms.reshape(-1)[rows])
+        return norms
 
     def dots(self, places: Array) -> tuple[Array, Array, Array]:
         """Some elements of A' B'.
@@ -198,21 +239,23 @@ class TileSums:
         """
         factors, every = self._of.factors, slice(None)
         places = np.ascontiguousarray(places, np.int32)
+        by_row, by_column = (
+            [power.astype(np.float64) for power in powers] for powers in (self._row_powers, self._column_powers)
+        )
 
         def add(inner: slice) -> Array:
             total = np.zeros(len(places))
-            memory = np.empty(INNER * (factors.rows + factors.columns), self._real)
+            memory = np.empty(INNER * (factors.rows + factors.columns))
             a = self._of.rows.finite(factors.a(slice(0, factors.rows), inner), None, every)
             b = self._of.columns.finite(factors.b(inner), None, every)
             for part in tiles(inner.stop - inner.start, INNER):
-                lines = matrix_of(a[:, part], self._row_powers), matrix_of(b[part], (), self._column_powers)
+                lines = matrix_of(a[:, part], by_row), matrix_of(b[part], (), by_column)
                 self._call("dots", *lines, places, len(places), memory, total)
             return total
 
         elements = np.sum(on_tiles(add, tiles(factors.inner, DOTS)), 0)
         # Each number of a vector, of 16 bytes at least, adds up its share of the products; then they are added up.
-        numbers = 16 // self._real.itemsize
-        gamma = gamma_of(INNER // numbers + numbers.bit_length() - 1, self.unit) + gamma_of(factors.inner)
+        gamma = gamma_of(INNER // 2 + 1) + gamma_of(factors.inner)
         norms = np.sqrt(self._norms.reshape(-1)[places[:, 0]] * self.squares_of_columns[places[:, 1]])
         return elements, gamma * norms, self._sizes.reshape(-1)[places[:, 0]]
 
