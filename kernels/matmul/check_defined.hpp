@@ -33,7 +33,13 @@ namespace {
 constexpr int64_t MOST_LEADING = (int64_t(1) << 32) - 1;  // MOST_TOTAL of formats.py
 constexpr size_t MOST_TERMS = size_t(1) << 16;  // whose products 128 bits can add up
 
-inline double power_of(int64_t exponent) { return std::ldexp(1.0, static_cast<int>(exponent)); }
+inline double power_of(int64_t exponent) {
+    if (exponent < -1022 || exponent > 1023) return std::ldexp(1.0, static_cast<int>(exponent));
+    const uint64_t bits = static_cast<uint64_t>(exponent + 1023) << 52;
+    double power;
+    std::memcpy(&power, &bits, sizeof power);
+    return power;
+}
 
 // Numbers of a line whose magnitudes are below 2**exponent, from this place on, as integers.
 inline void to_integers(const double* x, size_t n, int64_t exponent, int64_t place, const Definition& of, int64_t* out,
@@ -114,9 +120,9 @@ inline uint64_t rounded(const Terms& terms, int64_t exponent, const Definition& 
         upper = -upper - (rest != 0);
     }
     const Wide most = static_cast<Wide>(upper);
-    int64_t length = most ? 64 : 0;
-    for (Wide left = most ? most : rest; left; left >>= 1) ++length;
-    if (!length) return 0;
+    if (!most && !rest) return 0;
+    const uint64_t top = static_cast<uint64_t>(most >> 64), second = static_cast<uint64_t>(most), leading = top ? top : second ? second : rest;
+    const int64_t length = (top ? 192 : second ? 128 : 64) - __builtin_clzll(leading);
     const int64_t normal = length + exponent - of.precision, quantum = normal < of.least ? of.least : normal;
     const int64_t dropped = quantum - exponent;  // bits
     Wide kept = 0;
@@ -138,6 +144,13 @@ inline uint64_t rounded(const Terms& terms, int64_t exponent, const Definition& 
         bits = bits < of.infinity ? bits : of.infinity;
     }
     return negative ? bits | of.sign : bits;
+}
+
+// The same of a finite number.
+inline uint64_t rounded(double x, int64_t exponent, const Definition& of) {
+    int own;
+    const int64_t integer = static_cast<int64_t>(std::frexp(x, &own) * 0x1p53);
+    return rounded(Terms{0, integer >> 32, integer & 0xffffffff, 0}, own - 53 + exponent, of);
 }
 
 }  // namespace

@@ -187,6 +187,8 @@ class ElementCheck(Measured):
         bounded
             Whether others are known to keep the bound of a conventional dot product. If not, they are compared with it.
         """
+        if not len(places):
+            return []
         few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
         library = functions() if len(places) > len(few) else None
         if library is None:
