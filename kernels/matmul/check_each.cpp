@@ -49,10 +49,6 @@ inline uint64_t bits_of(float x) {
 }
 inline uint64_t bits_of(Half x) { return x.bits; }
 
-template <class T>
-bool is_nan(T x) { return std::isnan(exactly(x)); }
-inline bool is_nan(Half x) { return (x.bits & 0x7fffu) > 0x7c00u; }
-
 struct Line {
     double largest;  // finite magnitude
     bool special;    // has infinities or NaN
@@ -248,7 +244,8 @@ class Matrices {
             const double x = exactly(a(i, k)), y = exactly(b(k, j));
             if (!std::isfinite(x) || !std::isfinite(y)) terms += x * y;
         }
-        return std::isnan(terms) ? is_nan(element) : exactly(element) == terms;
+        const uint64_t nan = definition_.infinity | uint64_t(1) << (definition_.precision - 2);
+        return std::isnan(terms) ? bits_of(element) == nan : exactly(element) == terms;
     }
     // Some columns, and a row, as integers.
     void convert_block(size_t at, size_t wide) {

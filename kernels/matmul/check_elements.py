@@ -314,7 +314,7 @@ class ElementCheck(Measured):
         if terms is not None:
             plus, minus, undefined = np.asarray(terms > 0)
             undefined |= plus & minus
-            right = np.where(undefined, np.isnan(got), right)
+            right = np.where(undefined, got.view(np.uint64) == np.array(np.nan).view(np.uint64), right)
             right = np.where(~undefined & plus, got == np.inf, right)
             right = np.where(~undefined & minus, got == -np.inf, right)
             special = plus | minus | undefined
