@@ -74,6 +74,24 @@ extern "C" void add_in_order(const double* rows, const double* columns, size_t l
     }
 }
 
+// The same in any order, and sums of magnitudes: two for each place.
+extern "C" void add_with_sizes(const double* rows, const double* columns, size_t length, const int32_t* places,
+                               size_t number, double* sums) {
+    for (size_t n = 0; n < number; ++n, places += 2) {
+        const double *row = rows + static_cast<size_t>(places[0]) * length;
+        const double *column = columns + static_cast<size_t>(places[1]) * length;
+        double sum = 0, sizes = 0;
+#pragma omp simd reduction(+ : sum, sizes)
+        for (size_t k = 0; k < length; ++k) {
+            const double term = row[k] * column[k];
+            sum += term;
+            sizes += std::fabs(term);
+        }
+        sums[2 * n] += sum;
+        sums[2 * n + 1] += sizes;
+    }
+}
+
 // The bits of elements, and whether they are certain.
 extern "C" void settle(const Terms* terms, const Facts* of_rows, const Facts* of_columns, const int64_t* row_exponents,
                        const int64_t* column_exponents, const int32_t* places, size_t number, int64_t inner,

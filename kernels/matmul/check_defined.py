@@ -163,6 +163,35 @@ def _in_order(
     return elements
 
 
+def sums_and_sizes(
+    library: ctypes.CDLL, factors: Factors, scales: Sequence[Array], places: Array
+) -> tuple[Array, Array]:
+    """Sums of products in float64, and of their magnitudes, for some elements of a product of two matrices.
+
+    Parameters
+    ----------
+    library
+        Of `functions`.
+    factors
+    scales : int arrays, shapes (M,) and (N,)
+        Rows and columns are divided by these powers of two.
+    places : int array, shape (n, 2)
+        Rows and columns, whose numbers are all finite.
+    """
+    which, numbers = zip(*(np.unique(each, return_inverse=True) for each in places.T), strict=True)
+    at, sums = np.ascontiguousarray(np.stack(numbers, axis=-1), np.int32), np.zeros((len(places), 2))
+    for _, lines in _lines(library, factors, which, None):
+        for block, scale, some in zip(lines, scales, which, strict=True):
+            block *= np.ldexp(1.0, -scale[some])[:, None]
+
+        def add(part: slice, lines: list[Array] = lines) -> None:
+            library.add_with_sizes(*map(_at, lines), lines[0].shape[1], _at(at[part]), part.stop - part.start,
+                                   _at(sums[part]))  # fmt: skip
+
+        on_tiles(add, tiles(len(at), PLACES))
+    return sums[:, 0], sums[:, 1]
+
+
 def _lines(
     library: ctypes.CDLL, factors: Factors, which: Sequence[Array], batch: Batch
 ) -> Iterator[tuple[int, list[Array]]]:
@@ -207,8 +236,9 @@ def functions() -> ctypes.CDLL | None:
         library.integers.argtypes = _pointer, _size, _size, _pointer, _signed, *[_pointer] * 3
         library.add.argtypes = *[_pointer] * 2, _size, _pointer, _size, *[_pointer] * 2
         library.add_in_order.argtypes = *[_pointer] * 2, _size, _pointer, _size, _pointer
+        library.add_with_sizes.argtypes = library.add_in_order.argtypes
         library.settle.argtypes = *[_pointer] * 6, _size, _signed, *[_pointer] * 3
         library.disjoint.argtypes = *[_pointer] * 2, *[_size] * 3, _pointer
-        for function in (library.disjoint, library.gather, library.integers, library.add, library.add_in_order, library.settle):
+        for function in (library.disjoint, library.gather, library.integers, library.add, library.add_in_order, library.add_with_sizes, library.settle):
             function.restype = None
     return library

@@ -156,17 +156,20 @@ class ElementCheck(Measured):
     def _without_terms(self, small: Array, lines: tuple[Batch, Any, Any]) -> Array:
         """Some elements of a block but those that are +0, and whose terms all have a factor that is zero."""
         got = self.columns.some(self.rows.some(self.product, *lines[:2]), None, lines[2])
-        zero = small & (got == 0) & ~np.signbit(got)
-        if not zero.any():
-            return small
+        return small & ~self._disjoint(small & (got == 0) & ~np.signbit(got), lines)
+
+    def _disjoint(self, which: Array, lines: tuple[Batch, Any, Any]) -> Array:
+        """Those of some elements of a block whose terms all have a factor that is zero."""
+        if not which.any():
+            return which
         if self._library:
-            return small & ~self.support.disjoint(*lines[1:], zero)
+            return self.support.disjoint(*lines[1:], which)
         total: Any = 0.0
         for a, b in self.factors.slabs():
             some = self.rows.some(a, *lines[:2]), self.columns.some(b, lines[0], lines[2])
             nonzero = ((of != 0).astype(np.float32) for of in some)
             total = total + np.matmul(*nonzero)
-        return small & ~(zero & (total == 0))
+        return which & (total == 0)
 
     @property
     def budget(self) -> int:

@@ -9,6 +9,7 @@ one. docs/verification.md derives the bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -174,7 +175,7 @@ class FloatCheck(ElementCheck):
             lines = self._wrong_sums(singles, groups_of_one, self.limits_of(singles, groups_of_one))
         if not verdicts:
             return lines
-        lines += self._wrong_small(sums, groups, verdicts)
+        lines += self._wrong_small(sums, groups, [(verdict.part, verdict.small) for verdict in verdicts])
         off, wide = (np.concatenate([getattr(verdict, name) for verdict in verdicts]) for name in ("off", "wide"))
         self.undetected = max(self.undetected, *(verdict.admitted for verdict in verdicts))
         if isinstance(sums, TileSums) and self._by_elements(groups):
@@ -215,7 +216,8 @@ class FloatCheck(ElementCheck):
             if not count:
                 none = np.empty((0, 2), np.int64), np.empty(0, bool)
                 suspects = self._suspects(sums, groups, number, compared, 0)
-                return Verdict(part, *none, admitted, most_admitted, suspects, self._small(sums, groups, number, compared))
+                small = self._small(sums, groups, number, self._hidden(sums, compared))
+                return Verdict(part, *none, admitted, most_admitted, suspects, small)
         differences = np.abs(compared.differences)
         finite = differences < np.inf  # scaling may overflow
         off = ~((differences <= compared.likely) & finite)
@@ -228,39 +230,43 @@ class FloatCheck(ElementCheck):
         places = np.argwhere(off)
         places[:, -2] += part.start
         suspects = self._suspects(sums, groups, number, compared, len(places))
-        return Verdict(part, places, wide[off], admitted, most_admitted, suspects, self._small(sums, groups, number, compared))
+        small = self._small(sums, groups, number, self._hidden(sums, compared))
+        return Verdict(part, places, wide[off], admitted, most_admitted, suspects, small)
 
-    def _small(self, sums: Sums, groups: Groups, number: int, compared: Compared) -> Array | None:
-        """Elements of a tile that their sums could hide, so that these say nothing about them; None if they are many.
+    def _small(self, sums: Sums, groups: Groups, number: int, hidden: Array) -> Array | None:
+        """Elements of a tile that errors up to `hidden` of its sums could hide, so that these say nothing about them.
 
-        An element that is +0 because its row and column share no place is right.
+        None if they are many. An element that is +0 because its row and column share no place is right.
         """
         if isinstance(sums, TileSums) and self._by_elements(groups):
             return np.empty((0, 2), np.int64)
-        part, of_columns = sums.parts[number], np.sqrt(sums.squares_of_columns).max(initial=0)
-        limits = SMALL * (2 * compared.most + self.moved(compared.norms, of_columns)).astype(np.float64)
+        part, limits = sums.parts[number], SMALL * hidden.astype(np.float64)
         most = int(FEW * len(limits) * self.product.shape[-1])
         if isinstance(sums, TileSums):
             limits[(self.rows.nonfinite | self.overflowed_rows)[part, 0]] = -1
             return sums.small(number, limits, most, lambda: self.support)
         of_elements = np.maximum.reduce([limits[..., of_round] for of_round in groups.sums])
         lines = None, part, slice(None)
-        small = np.abs(self.scaled_product(*lines)) <= of_elements
-        small &= ~self.elsewhere(*lines)
-        places = self._places(self._without_terms(small, lines), None, part, slice(None))
+        small = (np.abs(self.scaled_product(*lines)) <= of_elements) & ~self.elsewhere(*lines)
+        places = self._places(self._without_terms(small, lines), *lines)
         return places if len(places) <= most else None
 
-    def _wrong_small(self, sums: Sums, groups: Groups, verdicts: list[Verdict]) -> list[str]:
-        """Errors in elements that their sums could hide: they are recomputed, or compared one by one."""
-        every = slice(None)
-        lines = [line for verdict in verdicts if verdict.small is None
-                 for line in self._wrong_conventionally(None, verdict.part, every)]  # fmt: skip
-        small = [verdict.small for verdict in verdicts if verdict.small is not None and len(verdict.small)]
-        if not small:
-            return lines
-        if isinstance(sums, TileSums) and groups.size > 1:
-            return lines + self._wrong_suspects(sums, small)
-        return lines + self.wrong_exactly(np.concatenate(small))
+    def _hidden(self, sums: Sums, compared: Compared) -> Array:
+        """Errors of single elements that sums could hide, also where the rounding of factors moves them."""
+        of_columns = np.sqrt(sums.squares_of_columns).max(initial=0)
+        return 2 * compared.most + self.moved(compared.norms, of_columns)
+
+    def _wrong_small(self, sums: Sums, groups: Groups, found: Sequence[tuple[slice, Array | None]]) -> list[str]:
+        """Errors in elements that sums of tiles could hide: they are recomputed, or compared one by one."""
+        lines = [line for part, small in found if small is None
+                 for line in self._wrong_conventionally(None, part, slice(None))]  # fmt: skip
+        places = [small for _, small in found if small is not None and len(small)]
+        return lines + (self._wrong_places(sums, groups, np.concatenate(places)) if places else [])
+
+    def _wrong_places(self, sums: Sums, groups: Groups, places: Array) -> list[str]:
+        """Errors in elements that sums could hide."""
+        whole = isinstance(sums, TileSums) and groups.size > 1
+        return self._wrong_suspects(sums, [places]) if whole else self.wrong_exactly(places)
 
     def _suspects(self, sums: Sums, groups: Groups, number: int, compared: Compared, off: int) -> Array | None:
         """Elements of a tile to examine besides those of so many sums; None if they are too many."""
