@@ -62,15 +62,25 @@ extern "C" void add(const int64_t* rows, const int64_t* columns, size_t length, 
     }
 }
 
-// The same, of numbers, in order; each product and each sum is rounded.
+// The same, of numbers, in order; each product and each sum is rounded. Some places side by side, as each sum waits for
+// the one before it.
 extern "C" void add_in_order(const double* rows, const double* columns, size_t length, const int32_t* places,
                              size_t number, double* sums) {
-    for (size_t n = 0; n < number; ++n, places += 2) {
-        const double *row = rows + static_cast<size_t>(places[0]) * length;
-        const double *column = columns + static_cast<size_t>(places[1]) * length;
-        double sum = sums[n];
-        for (size_t k = 0; k < length; ++k) sum += row[k] * column[k];
-        sums[n] = sum;
+    constexpr size_t BESIDE = 8;
+    for (size_t n = 0; n < number; n += BESIDE) {
+        const double *row[BESIDE], *column[BESIDE];
+        double own[BESIDE];
+        const size_t some = number - n < BESIDE ? number - n : BESIDE;
+        for (size_t i = 0; i < BESIDE; ++i) {
+            const size_t at = n + (i < some ? i : 0);
+            row[i] = rows + static_cast<size_t>(places[2 * at]) * length;
+            column[i] = columns + static_cast<size_t>(places[2 * at + 1]) * length;
+            own[i] = sums[at];
+        }
+        for (size_t k = 0; k < length; ++k)
+#pragma GCC unroll 8
+            for (size_t i = 0; i < BESIDE; ++i) own[i] += row[i][k] * column[i][k];
+        for (size_t i = 0; i < some; ++i) sums[n + i] = own[i];
     }
 }
 

@@ -23,14 +23,14 @@ struct Facts {
     void begin() { moved = INT64_MIN, first = INT64_MAX, last = -1, size = 0; }
 };
 
-// A sum of products of integers, (high * 2**32 + middle) * 2**32 + low, and the sum of those of their leading bits.
+// A sum of products of integers, ((high * 2**32 + upper) * 2**32 + middle) * 2**32 + low, and the sum of those of their
+// leading bits.
 struct Terms {
-    int64_t high, middle, low, leading;
+    int64_t high, upper, middle, low, leading;
 };
 
 namespace {
 
-constexpr int64_t MOST_LEADING = (int64_t(1) << 32) - 1;  // MOST_TOTAL of formats.py
 constexpr size_t MOST_TERMS = size_t(1) << 16;  // whose products 128 bits can add up
 
 inline double power_of(int64_t exponent) {
@@ -84,14 +84,14 @@ inline void add_integers(const int64_t* x, const int64_t* y, size_t n, const Def
     int64_t leading = 0;
     for (size_t k = 0; k < n; ++k) sum += static_cast<__int128>(x[k]) * y[k];
     for (size_t k = 0; k < n; ++k) leading += (std::abs(x[k]) >> shift) * (std::abs(y[k]) >> shift);
-    const uint64_t lower = static_cast<uint64_t>(sum);
-    terms.high += static_cast<int64_t>(sum >> 64);
-    terms.middle += static_cast<int64_t>(lower >> 32);
-    terms.low += static_cast<int64_t>(lower & 0xffffffffu);
+    const auto word = [sum](int bits) { return static_cast<int64_t>(static_cast<uint32_t>(sum >> bits)); };
+    terms.high += static_cast<int64_t>(sum >> 96);
+    terms.upper += word(64), terms.middle += word(32), terms.low += word(0);
     terms.leading += leading;
 }
 
-// Whether the integers are close enough to the numbers that they are rounded from.
+// Whether the integers are close enough to the numbers that they are rounded from. By definition the sum of leading bits
+// saturates; from there on every element is certain.
 inline bool is_certain(const Terms& terms, const Facts& row, const Facts& column, int64_t inner, const Definition& of) {
     const bool of_row = row.moved != INT64_MIN, of_column = column.moved != INT64_MIN;
     if (!of_row && !of_column) return true;
@@ -104,15 +104,14 @@ inline bool is_certain(const Terms& terms, const Facts& row, const Facts& column
     bound += of_column ? static_cast<double>(row.size) * power_of(loss(column.moved) + of.precision) : 0;
     if (of_row && of_column)
         bound += static_cast<double>(inner) * power_of(loss(row.moved) + loss(column.moved) + of.precision);
-    const int64_t leading = terms.leading < MOST_LEADING ? terms.leading : MOST_LEADING;
-    return bound <= static_cast<double>(leading) * of.share;
+    return bound <= static_cast<double>(terms.leading) * of.share;
 }
 
 // The bits of a sum times a power of two, rounded once.
 inline uint64_t rounded(const Terms& terms, int64_t exponent, const Definition& of) {
     typedef unsigned __int128 Wide;
     const __int128 lower = (static_cast<__int128>(terms.middle) << 32) + terms.low;
-    __int128 upper = terms.high + (lower >> 64);
+    __int128 upper = (static_cast<__int128>(terms.high) << 32) + terms.upper + (lower >> 64);
     uint64_t rest = static_cast<uint64_t>(lower);  // below 2**64; above that `upper`
     const bool negative = upper < 0;
     if (negative) {
@@ -150,7 +149,7 @@ inline uint64_t rounded(const Terms& terms, int64_t exponent, const Definition& 
 inline uint64_t rounded(double x, int64_t exponent, const Definition& of) {
     int own;
     const int64_t integer = static_cast<int64_t>(std::frexp(x, &own) * 0x1p53);
-    return rounded(Terms{0, integer >> 32, integer & 0xffffffff, 0}, own - 53 + exponent, of);
+    return rounded(Terms{0, 0, integer >> 32, integer & 0xffffffff, 0}, own - 53 + exponent, of);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Elements of products of floats by their definition, to the last bit: compiled, for as many as a check is not sure of."""
+"""Elements of products of floats by their definition, to the last bit: compiled, for many of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELD = 2**21  # numbers of rows and columns that are held at a time
 LINES, PLACES = 2**9, 2**12  # of a call
 ELEMENTS = 2**20  # that are computed at a time
 
-_terms = np.dtype([(name, np.int64) for name in ("high", "middle", "low", "leading")])
+_terms = np.dtype([(name, np.int64) for name in ("high", "upper", "middle", "low", "leading")])
 _facts = np.dtype([(name, np.int64) for name in ("moved", "first", "last", "size")])
 _pointer, _size, _signed = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
 
@@ -68,7 +68,10 @@ class Support:
 
     def disjoint(self, rows: Any, columns: Any, which: Array) -> Array:
         """Of some elements of a block, shape (rows, columns), those whose row and column share no place."""
-        lines = [np.ascontiguousarray(bits[some]) for bits, some in zip((self.rows, self.columns), (rows, columns), strict=True)]
+        lines = [
+            np.ascontiguousarray(bits[some])
+            for bits, some in zip((self.rows, self.columns), (rows, columns), strict=True)
+        ]
         out = np.ascontiguousarray(which)
         assert self._library is not None
         self._library.disjoint(*map(_at, lines), *out.shape, lines[0].shape[1], _at(out))
@@ -76,7 +79,8 @@ class Support:
 
 
 def defined(
-    library: ctypes.CDLL, factors: Factors, exponents: Sequence[Array], places: Array, format: Format, batch: Batch = None
+    library: ctypes.CDLL, factors: Factors, exponents: Sequence[Array], places: Array, format: Format,
+    batch: Batch = None,
 ) -> Array:  # fmt: skip
     """Elements of a product by its definition.
 
@@ -98,7 +102,9 @@ def defined(
     -------
     array of the dtype, shape (n,)
     """
-    parts = [_defined(library, factors, exponents, places[part], format, batch) for part in tiles(len(places), ELEMENTS)]
+    parts = [
+        _defined(library, factors, exponents, places[part], format, batch) for part in tiles(len(places), ELEMENTS)
+    ]
     return np.concatenate([np.empty(0, format.dtype), *parts])
 
 
@@ -117,8 +123,15 @@ def _defined(
         integers = [_in(own, *block.shape) for own, block in zip(memory, lines, strict=True)]
         for block, of, out, own in zip(lines, of_lines, integers, facts, strict=True):
 
-            def convert(part: slice, block: Array = block, of: Array = of, out: Array = out, own: Array = own) -> None:
-                library.integers(_at(block[part]), part.stop - part.start, block.shape[1], _at(of[part]), start,
+            def convert(
+                part: slice,
+                block: Array = block,
+                of: Array = of,
+                out: Array = out,
+                own: Array = own,
+                place: int = start,
+            ) -> None:
+                library.integers(_at(block[part]), part.stop - part.start, block.shape[1], _at(of[part]), place,
                                  ctypes.byref(definition), _at(out[part]), _at(own[part]))  # fmt: skip
 
             on_tiles(convert, tiles(len(block), LINES))
@@ -201,10 +214,13 @@ def _lines(
     for inner, blocks in zip(factors.slices, factors.slabs(), strict=True):
         a, b = (block if batch is None else of_batch(block, batch) for block in blocks)
         for part in tiles(a.shape[-1], step):
-            yield inner.start + part.start, [
-                _gathered(library, lines, some, out)
-                for lines, some, out in zip((a[:, part], b[part].T), which, memory, strict=True)
-            ]
+            yield (
+                inner.start + part.start,
+                [
+                    _gathered(library, lines, some, out)
+                    for lines, some, out in zip((a[:, part], b[part].T), which, memory, strict=True)
+                ],
+            )
 
 
 def _gathered(library: ctypes.CDLL, lines: Array, which: Array, memory: Array) -> Array:
@@ -239,6 +255,14 @@ def functions() -> ctypes.CDLL | None:
         library.add_with_sizes.argtypes = library.add_in_order.argtypes
         library.settle.argtypes = *[_pointer] * 6, _size, _signed, *[_pointer] * 3
         library.disjoint.argtypes = *[_pointer] * 2, *[_size] * 3, _pointer
-        for function in (library.disjoint, library.gather, library.integers, library.add, library.add_in_order, library.add_with_sizes, library.settle):
+        for function in (
+            library.disjoint,
+            library.gather,
+            library.integers,
+            library.add,
+            library.add_in_order,
+            library.add_with_sizes,
+            library.settle,
+        ):
             function.restype = None
     return library

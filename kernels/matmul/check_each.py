@@ -81,7 +81,8 @@ class EachCheck:
             share, wrong = ctypes.c_double(), np.empty((TOLD, 3), np.int64)
             sizes = (len(numbers[0][some]), parts[0].shape[1], self._factors.inner, columns)
             off = self._library.compare(TYPES.index(self._format.dtype), *map(ctypes.byref, given), *sizes,
-                                        *map(ctypes.byref, (bounds, definition, share)), wrong.ctypes.data, TOLD)  # fmt: skip
+                                        *map(ctypes.byref, (bounds, definition, share)), wrong.ctypes.data,
+                                        TOLD)  # fmt: skip
             return share.value, wrong[:off] + (np.array([part.start, 0, 0]) if batch else [0, part.start, 0])
 
         number, each, least = (math.prod(batch), rows * columns, 1) if batch else (rows, columns, ROWS)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_defined import Support, defined, functions
+from kernels.matmul.check_exactly import DefinedCheck
 from kernels.matmul.check_limits import LOOSE, SMALL, is_loose, share_of
 from kernels.matmul.check_lines import (
     INNER,
@@ -27,18 +25,14 @@ from kernels.matmul.check_lines import (
     sizes_of,
     squares_of,
 )
-from kernels.matmul.check_measured import Measured
-from kernels.matmul.check_sample import wrong_elements
-from kernels.matmul.factors import Factors, of_batch
+from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
 HELD = 2**24  # elements that are examined at a time
 COPIES = 4  # of each of them, beyond those of an element of the factors
-EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in Python's integers; their multiplications, at most
-DEFINED = 32  # multiplications that take as long as one of an element that is computed from its definition
 
 
-class ElementCheck(Measured):
+class ElementCheck(DefinedCheck):
     """Checks elements of a stack of products one by one.
 
     Attributes
@@ -52,9 +46,8 @@ class ElementCheck(Measured):
         library: ctypes.CDLL | None = None,
     ) -> None:  # fmt: skip
         super().__init__(factors, shape, format, columns, library)
-        self.inner, self.undetected, self._library = factors.inner, 0.0, library
+        self.undetected = 0.0
         self._held = factors.within(HELD, COPIES)
-        self._left = self.budget // DEFINED  # products for elements that are computed from their definition
         self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 
     def wrong_singly(self) -> list[str]:
@@ -147,97 +140,12 @@ class ElementCheck(Measured):
         right &= ~(self._without_terms(small, lines) if close else small | loose)
         return bound, sizes, ~(right | self.elsewhere(*lines))
 
-    def moved(self, of_rows: Array, of_columns: Array) -> Array:
-        """How far the rounding of rows and columns of these norms moves sums of their products, at most."""
-        unit, root = 2.0**-self.format.kept, math.sqrt(self.inner)
-        moved: Array = unit * root * (of_rows + of_columns + unit * root)
-        return moved
-
-    def _without_terms(self, small: Array, lines: tuple[Batch, Any, Any]) -> Array:
-        """Some elements of a block but those that are +0, and whose terms all have a factor that is zero."""
-        got = self.columns.some(self.rows.some(self.product, *lines[:2]), None, lines[2])
-        return small & ~self._disjoint(small & (got == 0) & ~np.signbit(got), lines)
-
-    def _disjoint(self, which: Array, lines: tuple[Batch, Any, Any]) -> Array:
-        """Those of some elements of a block whose terms all have a factor that is zero."""
-        if not which.any():
-            return which
-        if self._library:
-            return self.support.disjoint(*lines[1:], which)
-        total: Any = 0.0
-        for a, b in self.factors.slabs():
-            some = self.rows.some(a, *lines[:2]), self.columns.some(b, lines[0], lines[2])
-            nonzero = ((of != 0).astype(np.float32) for of in some)
-            total = total + np.matmul(*nonzero)
-        return which & (total == 0)
-
-    @property
-    def budget(self) -> int:
-        """Multiplications to examine elements."""
-        raise NotImplementedError
-
-    @cached_property
-    def support(self) -> Support:
-        """Which numbers of a matrix are not zero."""
-        return Support(self.factors)
-
-    def wrong_exactly(self, places: Array, bounded: bool = False) -> list[str]:
-        """Errors among some elements, which have to equal the definition to the last bit: as many as there is time for.
-
-        Parameters
-        ----------
-        places : int array, shape (n, dimensions)
-        bounded
-            Whether others are known to keep the bound of a conventional dot product. If not, they are compared with it.
-        """
-        if not len(places):
-            return []
-        few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
-        library = functions() if len(places) > len(few) else None
-        if library is None:
-            lines = wrong_elements(self.factors, self.product, list(map(tuple, few.tolist())), self.format)
-        else:
-            few = places[: self._left // max(1, self.inner)]
-            self._left -= len(few) * self.inner
-            lines = self._wrong_by_definition(library, few)
-        if not lines and not bounded and len(places) > len(few):
-            rest = places[len(few) :]
-            for *batch, number in np.unique(rest[:, :-1], axis=0).tolist() if rest.shape[1] > 2 else ():
-                which = (rest[:, :-1] == [*batch, number]).all(-1)
-                lines += self._wrong_conventionally(tuple(batch), np.array([number]), np.unique(rest[which, -1]))
-            if rest.shape[1] == 2:
-                rows, columns = map(np.unique, rest.T)
-                for part in tiles(len(rows)):
-                    lines += self._wrong_conventionally(None, rows[part], columns)
-        return lines
-
-    def _wrong_by_definition(self, library: ctypes.CDLL, places: Array) -> list[str]:
-        lines: list[str] = []
-        stacks, which = np.unique(places[:, :-2], axis=0, return_inverse=True)
-        for number, batch in enumerate(map(tuple, stacks.tolist())):
-            own = places[which.reshape(-1) == number]
-            exponents = [of_batch(of.exponents, batch).reshape(-1) for of in (self.rows, self.columns)]
-            right = defined(library, self.factors, exponents, own[:, -2:], self.format, batch)
-            got = self.product[tuple(own.T)]
-            of_bits = f"u{got.itemsize}"
-            for at in np.flatnonzero(right.view(of_bits) != got.view(of_bits))[:3]:
-                lines.append(f"element {own[at].tolist()} of the region: expected {right[at]}, got {got[at]}")
-        return lines
-
     def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
         """Sums of the magnitudes of all products, of rounded numbers."""
         total: Any = 0.0
         for a, b in self.factors.slabs():
             total = total + np.abs(self.rows.rounded(a, batch, rows)) @ np.abs(self.columns.rounded(b, batch, columns))
         return np.asarray(total)
-
-    def _places(self, off: Array, batch: Batch, rows: Any, columns: Any) -> Array:
-        """Places in C of some elements of a block."""
-        *of_stack, i, j = off.nonzero()
-        of_rows, of_columns = (np.arange(length)[which] for length, which in
-                               zip(self.product.shape[-2:], (rows, columns), strict=True))  # fmt: skip
-        stack = [np.full(len(i), index) for index in batch] if batch else of_stack
-        return np.stack([*stack, of_rows[i], of_columns[j]], axis=-1)
 
     def wrong_elsewhere(self) -> list[str]:
         """Errors in rows and columns with infinities or NaN, and in rows with overflows."""
@@ -285,8 +193,9 @@ class ElementCheck(Measured):
 
         def compare(part: slice) -> tuple[float, Array, Array]:
             of_tile = (None if each is None else each[..., part, :] for each in (got, product, magnitudes, terms))
-            errors, sizes, *masks = self._compare_conventionally(batch, rows[part], columns, *of_tile)
-            return share_of(errors, sizes), *(self._places(mask, batch, rows[part], columns) for mask in masks)
+            errors, sizes, bad, open = self._compare_conventionally(batch, rows[part], columns, *of_tile)
+            bad_places, open_places = (self._places(which, batch, rows[part], columns) for which in (bad, open))
+            return share_of(errors, sizes), bad_places, open_places
 
         shares, wrong, unsure = zip(*on_tiles(compare, parts), strict=True)
         self.undetected = max(self.undetected, *shares)
@@ -299,8 +208,8 @@ class ElementCheck(Measured):
     def _compare_conventionally(
         self, batch: Batch, rows: Array, columns: Any, got: Any, product: Any, magnitudes: Any, terms: Any
     ) -> tuple[Array, Array, Array, Array]:
-        """Errors that may pass in a tile, root mean squares of its rows, which elements are wrong, and which of the others
-        are so small, or large, that these errors could hide what they are."""
+        """Errors that may pass in a tile, root mean squares of its rows, which elements are wrong, and which of the
+        others are so small, or large, that these errors could hide what they are."""
         got = got.astype(np.float64)
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
         bound = (self.conventional + gamma_of(self.inner + self.chunks)) * magnitudes

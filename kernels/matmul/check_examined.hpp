@@ -79,7 +79,7 @@ void find_small(const Matrix& m, const Rounds& rounds, const double* by_column, 
             const double scaled = static_cast<double>(number(x[j])) * by_column[j], size = std::fabs(scaled);
             if (!(size <= limit)) continue;
             --any;
-            double own = 0;
+            double own = -1;
             for (size_t round = 0; round < rounds.number; ++round) {
                 const double of_sum = limits[rounds.sums[round * m.columns + j]];
                 own = own < of_sum ? of_sum : own;

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_compiled import GroupsOf, LimitsOf, Matrix, RoundsOf, matrix_of
+from kernels.matmul.check_compiled import CACHE_LINE, GroupsOf, LimitsOf, Matrix, RoundsOf, aligned, depth_of, matrix_of
 from kernels.matmul.check_defined import Support
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
@@ -18,7 +17,7 @@ from kernels.matmul.check_lines import INNER, TYPES, UPWARDS, Array, gamma_of, w
 from kernels.matmul.check_measured import Measured
 
 # As in check_sums.cpp.
-HEIGHT, LANES, JOINED = 128, 4, 8
+HEIGHT = 128
 
 # Columns of a block, of which each sum adds up its own: a few of every group, and vectors of them stay in the cache.
 WIDTH, OF_GROUP = 256, 16
@@ -26,14 +25,6 @@ WIDTH, OF_GROUP = 256, 16
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
 ZEROS = 2**18  # products of elements that are zero, from which on it is worth to know which have terms
 DOTS = 2 * INNER  # products of each of some elements that a thread adds up at a time
-CACHE_LINE = 64
-
-
-def depth_of(starts: Array) -> int:
-    """Additions until a number is part of the sum of its group, at most, from `starts` of `Groups.members`."""
-    of_lanes, blocks = -(-np.diff(starts) // LANES), len(starts)
-    of_block = int(of_lanes.reshape(blocks, -1, 2).sum(-1).max(initial=0)) + LANES.bit_length() - 1
-    return of_block + min(blocks, JOINED) + -(-blocks // JOINED)
 
 
 class TileSums:
@@ -85,7 +76,7 @@ class TileSums:
     def run(self, of_columns: OfColumns | None = None) -> OfColumns | None:
         """Compute the sums of A' B'; what does not depend on A is kept, unless there is too much of it."""
         everywhere, shape = range(len(self.parts)), (len(self.parts), HEIGHT)
-        self._products = _aligned((len(self.parts), self._number, HEIGHT), np.dtype(np.float64))
+        self._products = aligned((len(self.parts), self._number, HEIGHT), np.dtype(np.float64))
         self._norms, self._sizes = np.zeros(shape), np.zeros(shape)
         self.squares_of_sums, self.squares_of_columns = np.zeros(self._number), np.zeros(self._of.factors.columns)
         for slab in self._slabs:
@@ -111,7 +102,7 @@ class TileSums:
             arrays[-1][:, :rows] = own.T
         pointers = [array.ctypes.data for array in arrays] + [None] * (own is None)
         parts_of_bounds = LimitsOf(*pointers, limits.powers, limits.roundings, limits.underflow, UPWARDS)
-        differences, likely, most = (_aligned(products.shape, self._real, np.empty) for _ in range(3))
+        differences, likely, most = (aligned(products.shape, self._real, np.empty) for _ in range(3))
         self._call(
             "compare", self._product(number), self._members, parts_of_bounds, self._weights, products, sizes,
             self._buffer(self._width), differences, likely, most,
@@ -147,7 +138,7 @@ class TileSums:
 
     def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
         """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
-        bounds = _aligned((len(numbers), self._number, HEIGHT), np.dtype(np.float64))
+        bounds = aligned((len(numbers), self._number, HEIGHT), np.dtype(np.float64))
         of_product, of_group = gammas(self)
         for slab in self._slabs:
             vectors, sizes = (self._vectors(slab, sizes).vectors for sizes in (False, True))
@@ -209,10 +200,10 @@ class TileSums:
         by_column = np.where(of.columns.nonfinite.reshape(-1), np.nan, np.ldexp(1.0, -columns))
         limits = np.ascontiguousarray(limits * np.ldexp(1.0, rows))
         tile, places = matrix_of(of.product[part]), np.empty((most, 2), np.int32)
+        largest, counts = limits.max(1, initial=-1), np.zeros(2, np.int64)
         bits: list[Any] = [None, None, 0]
-        counts = np.zeros(2, np.int64)
         for again in (False, True):
-            self._call("small", tile, self._rounds, by_column, limits.max(1, initial=0), limits, *bits, places, most, counts)
+            self._call("small", tile, self._rounds, by_column, largest, limits, *bits, places, most, counts)
             if again or counts[1] * of.factors.inner <= ZEROS:
                 break
             whole = support()
@@ -221,8 +212,7 @@ class TileSums:
 
     def norms_of(self, rows: Array) -> Array:
         """Norms of some rows of A'; the tiles have to be all of C."""
-        norms: Array = np.sqrt(self._norms.reshape(-1)[rows])
-        return norms
+        return np.asarray(np.sqrt(self._norms.reshape(-1)[rows]))
 
     def dots(self, places: Array) -> tuple[Array, Array, Array]:
         """Some elements of A' B'.
@@ -264,7 +254,7 @@ class TileSums:
         factors, every = self._of.factors, slice(None)
         length = -(-(slab.stop - slab.start) // CACHE_LINE) * CACHE_LINE
         # Rows that are large powers of two apart would evict each other from the cache.
-        vectors = _aligned((self._number, length + CACHE_LINE // 2), self._real)
+        vectors = aligned((self._number, length + CACHE_LINE // 2), self._real)
 
         def add(part: slice) -> tuple[Array, Array]:
             squares = np.zeros(factors.columns)
@@ -301,17 +291,9 @@ class TileSums:
 
     def _buffer(self, columns: int) -> Array:
         """A vector for each of so many columns."""
-        return _aligned((min(columns, self._of.factors.columns), CACHE_LINE), np.dtype(np.uint8), np.empty)
+        return aligned((min(columns, self._of.factors.columns), CACHE_LINE), np.dtype(np.uint8), np.empty)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a function, with the addresses of arrays."""
         addresses = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments)
         return getattr(self._library, name)(self._type, *addresses)
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[..., Array] = np.zeros) -> Array:
-    """Numbers from the start of a cache line on: a vector that crosses two would be two loads."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    memory = make(nbytes + CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    return memory[start : start + nbytes].view(dtype).reshape(shape)

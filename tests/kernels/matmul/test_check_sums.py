@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from kernels.common import cxx
 from kernels.matmul import check_sums, factors
 from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_dense import DenseSums
-from kernels.matmul.check_groups import COLUMNS_OF_ROUND, Groups, random_groups, single_columns
+from kernels.matmul.check_groups import Groups, random_groups, single_columns
 from kernels.matmul.check_limits import Limits, gammas, share_of
 from kernels.matmul.check_lines import Lines
 from kernels.matmul.check_measured import Measured
@@ -198,7 +198,9 @@ def test_elements_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch, dtype: str
         sums.compared(number, Limits(of, sums, single_columns(shape[2])))
     places = np.argwhere(np.ones(c.shape, bool))[::-3]
     with monkeypatch.context() as patch:
-        patch.setattr(np, "empty", lambda shape, dtype=np.float64: np.full(shape, np.nan, dtype))  # what was in memory before
+        patch.setattr(
+            np, "empty", lambda shape, dtype=np.float64: np.full(shape, np.nan, dtype)
+        )  # what was in memory before
         elements, bounds, sizes = sums.dots(places)
     a_, b_ = rounded(of, a, b)
     difference = np.abs(elements - (a_ @ b_)[tuple(places.T)])
