@@ -94,7 +94,6 @@ inline void add_integers(const int64_t* x, const int64_t* y, size_t n, const Def
 // saturates; from there on every element is certain.
 inline bool is_certain(const Terms& terms, const Facts& row, const Facts& column, int64_t inner, const Definition& of) {
     const bool of_row = row.moved != INT64_MIN, of_column = column.moved != INT64_MIN;
-    if (!of_row && !of_column) return true;
     if ((row.first < column.first ? column.first : row.first) > (row.last < column.last ? row.last : column.last)) return true;
     const auto loss = [&of](int64_t moved) {
         const int64_t own = moved - of.kept + of.bits, least = 1 - of.lost;

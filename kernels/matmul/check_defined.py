@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_suffix(".cpp")
 
 HELD = 2**21  # numbers of rows and columns that are held at a time
 LINES, PLACES = 2**9, 2**12  # of a call
-ELEMENTS = 2**20  # that are computed at a time
+ELEMENTS = 2**17  # that are computed at a time
 
 _terms = np.dtype([(name, np.int64) for name in ("high", "upper", "middle", "low", "leading")])
 _facts = np.dtype([(name, np.int64) for name in ("moved", "first", "last", "size")])

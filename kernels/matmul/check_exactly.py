@@ -18,6 +18,7 @@ from kernels.matmul.factors import Factors, of_batch
 from kernels.matmul.formats import Format
 
 EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in Python's integers; their multiplications, at most
+WORDS = 2**27  # of bits that say which numbers are not zero, at most
 DEFINED = 64  # multiplications that take as long as one of an element that is computed from its definition
 
 
@@ -99,7 +100,7 @@ class DefinedCheck(Measured):
         """Those of some elements of a block whose terms all have a factor that is zero."""
         if not which.any():
             return which
-        if self._library:
+        if self._library and self.support:
             return self.support.disjoint(*lines[1:], which)
         total: Any = 0.0
         for a, b in self.factors.slabs():
@@ -110,9 +111,10 @@ class DefinedCheck(Measured):
         return disjoint
 
     @cached_property
-    def support(self) -> Support:
-        """Which numbers of a matrix are not zero."""
-        return Support(self.factors)
+    def support(self) -> Support | None:
+        """Which numbers of a matrix are not zero; None if that would take too much memory."""
+        words = (self.factors.rows + self.factors.columns) * -(-self.inner // 64)
+        return Support(self.factors) if words <= self.factors.within(WORDS) else None
 
     def _places(self, off: Array, batch: Batch, rows: Any, columns: Any) -> Array:
         """Places in C of some elements of a block."""

@@ -176,7 +176,7 @@ class TileSums:
         )  # fmt: skip
         return places[:count] + np.array([self.parts[number].start, 0]) if count <= most else None
 
-    def small(self, number: int, limits: Array, most: int, support: Callable[[], Support]) -> Array | None:
+    def small(self, number: int, limits: Array, most: int, support: Callable[[], Support | None]) -> Array | None:
         """Elements of a tile up to the largest limit of their sums.
 
         Parameters
@@ -188,7 +188,7 @@ class TileSums:
         most
             Number of elements.
         support
-            Called if many are +0: those whose row and column share no place do not count.
+            Called if many are +0: with it, those whose row and column share no place do not count.
 
         Returns
         -------
@@ -206,7 +206,8 @@ class TileSums:
             self._call("small", tile, self._rounds, by_column, largest, limits, *bits, places, most, counts)
             if again or counts[1] * of.factors.inner <= ZEROS:
                 break
-            whole = support()
+            if not (whole := support()):
+                break
             bits = [whole.rows[part], whole.columns, whole.rows.shape[1]]
         return places[: counts[0]] + np.array([part.start, 0]) if counts[0] <= most else None
 

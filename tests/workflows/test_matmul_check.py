@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from kernels.matmul import check_floats, check_groups, check_sums
+from kernels.matmul.check_defined import functions
 from kernels.matmul.check_exactly import DefinedCheck
+from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_groups import Groups
+from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS, INTEGERS
 from pipeline.cluster.placement import Placement
 from pipeline.engine.array import run_array
@@ -195,6 +198,32 @@ def test_no_other_sign_or_exponent_passes(dtype: str, kind: str) -> None:
             wrong = right.copy()
             wrong[place] = other
             assert checked(a, b, wrong, 0).details, (place, right[place], other)
+
+
+@pytest.mark.usefixtures("nothing_recomputed", "way")
+def test_what_rounding_has_moved_too_far_is_not_taken_for_right() -> None:
+    """An element that equals the product of rounded factors, but is the dot product by definition."""
+    a, b = np.array([[1, 2.0**-56, 2.0**-20]]).repeat(12, 0), np.array([[0], [0], [1.0]]).repeat(15, 1)
+    b[:, 4] = 2.0**-55, 1, 0
+    right = on_cpu(a, b)
+    assert right[3, 4] == 1.5 * 2.0**-55 and not checked(a, b, right, 0).details
+    right[3, 4] = 2.0**-55
+    assert checked(a, b, right, 0).details
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_elements_are_computed_as_long_as_there_is_time(calls: int) -> None:
+    a, b = factors("ordinary", "float64", 20, 30, 20)
+    wrong, places = on_cpu(a, b), np.argwhere(np.ones((20, 20), bool))
+    wrong[tuple(places[-1])] *= 1 + 2.0**-50
+    check = FloatCheck(Factors.of(a, b), wrong.shape, FORMATS["float64"], np.random.default_rng(0))
+    check.take(wrong)
+    check._left = 30 * 250  # products
+    before = [check.wrong_exactly(places[:100], bounded=True) for _ in range(calls)]
+    after = check.wrong_exactly(np.concatenate([places[:99], places[-1:]]), bounded=True)
+    assert not any(before)
+    if functions() is not None:
+        assert bool(after) == (calls == 1)  # 250 elements, so all of the first 200
 
 
 @pytest.mark.usefixtures("way")

@@ -11,6 +11,7 @@ import pytest
 from kernels.common import cxx
 from kernels.matmul import check_sums, factors
 from kernels.matmul.check_compiled import functions
+from kernels.matmul.check_defined import Support
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_groups import Groups, random_groups, single_columns
 from kernels.matmul.check_limits import Limits, gammas, share_of
@@ -184,6 +185,35 @@ def test_suspects_are_those_of_numpy(dtype: str, shape: tuple[int, int, int]) ->
         assert (both[0] == both[1])[~close].all() and both[1].any()
         assert sums.suspects(number, compared, 0.5, len(suspects)) is not None
         assert sums.suspects(number, compared, 0.5, len(suspects) - 1) is None
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize("shape", SHAPES[1:])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_small_elements_are_those_of_numpy(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, shape: tuple[int, int, int]
+) -> None:
+    """Up to the largest limit of their sums; with bits, not those that are +0 and have no terms."""
+    random = generator("small", dtype, shape)
+    a, b = (np.where(random.random(sizes) < 0.3 / sizes[1] ** 0.5, random.standard_normal(sizes), 0).astype(dtype)
+            for sizes in (shape[:2], shape[1:]))  # fmt: skip
+    c = on_cpu(a, b)
+    c[random.random(c.shape) < 0.2] *= -1
+    of, groups = measured(a, b, c), random_groups(*shape[1:], dtype, np.random.default_rng(3))
+    sums, meet = compiled(of, groups), (a != 0).astype(int) @ (b != 0).astype(int) > 0
+    for number, part in enumerate(sums.parts):
+        limits = random.random((part.stop - part.start, groups.number)) ** 4
+        limits[0] = -1
+        of_elements = np.max([limits[:, places] for places in groups.sums], 0)
+        small = np.abs(of.scaled_product(None, part, slice(None))) <= of_elements
+        for zeros, expected in (
+            (2**60, small), (0, small & ~((c[part] == 0) & ~np.signbit(c[part]) & ~meet[part])),
+        ):  # fmt: skip
+            monkeypatch.setattr(check_sums, "ZEROS", zeros)
+            places = sums.small(number, limits, c.size, lambda: Support(of.factors))
+            assert places is not None and len(places)
+            np.testing.assert_array_equal(places, np.argwhere(expected) + np.array([part.start, 0]))
+            assert sums.small(number, limits, len(places) - 1, lambda: Support(of.factors)) is None
 
 
 @pytest.mark.usefixtures("parts")
