@@ -203,11 +203,11 @@ def test_no_other_sign_or_exponent_passes(dtype: str, kind: str) -> None:
 @pytest.mark.usefixtures("nothing_recomputed", "way")
 def test_what_rounding_has_moved_too_far_is_not_taken_for_right() -> None:
     """An element that equals the product of rounded factors, but is the dot product by definition."""
-    a, b = np.array([[1, 2.0**-56, 2.0**-20]]).repeat(12, 0), np.array([[0], [0], [1.0]]).repeat(15, 1)
-    b[:, 4] = 2.0**-55, 1, 0
-    right = on_cpu(a, b)
-    assert right[3, 4] == 1.5 * 2.0**-55 and not checked(a, b, right, 0).details
-    right[3, 4] = 2.0**-55
+    a, b = np.array([[0.75, 0.75 * 2.0**-56, 2.0**-20]]).repeat(12, 0), np.array([[0], [0], [0.75]]).repeat(15, 1)
+    b[:, 4] = 2.0**-54, 0.75, 0
+    right, of_rounded = on_cpu(a, b), 0.75 * 2.0**-54
+    assert right[3, 4] == 1.1875 * of_rounded and not checked(a, b, right, 0).details
+    right[3, 4] = of_rounded
     assert checked(a, b, right, 0).details
 
 
