@@ -8,6 +8,7 @@ one. docs/verification.md derives both.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple, cast
@@ -155,16 +156,18 @@ class LibraryCheck(FloatCheck):
                     batch or None, *map(np.unique, places[which.reshape(-1) == number, -2:].T)
                 )
             ]
+        return [
+            f"element {place} of the region: got {self.product[*place]}, which is not the sum of its products"
+            for place in places[self.beyond(library, places)][:3].tolist()
+        ]
+
+    def beyond(self, library: ctypes.CDLL, places: Array) -> Array:
+        """Which elements of a matrix, given by row and column, are beyond their bound."""
         scales = self.rows.scales.reshape(-1), self.columns.scales.reshape(-1)
         product, magnitudes = sums_and_sizes(library, self.factors, scales, places)
         rows, columns = places.T
-        got = self.product[rows, columns]
-        scaled, bound = self._bounds(got, scales[0][rows] + scales[1][columns], magnitudes)
-        self._note((2 * bound)[:, None], self.row_sizes(None, rows))
-        return [
-            f"element {places[at].tolist()} of the region: got {got[at]}, which is not the sum of its products"
-            for at in np.flatnonzero(~(np.abs(scaled - product) <= bound))[:3]
-        ]
+        scaled, bound = self._bounds(self.product[rows, columns], scales[0][rows] + scales[1][columns], magnitudes)
+        return np.asarray(~(np.abs(scaled - product) <= bound))
 
     def _bounds(self, got: Array, scales: Array, magnitudes: Array) -> tuple[Array, Array]:
         """Elements in the scale of their rows and columns, and how far they may be from sums of these magnitudes."""
