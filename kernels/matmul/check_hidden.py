@@ -35,9 +35,11 @@ class HiddenCheck(ElementCheck):
         if isinstance(sums, TileSums):
             limits[(self.rows.nonfinite | self.overflowed_rows)[part, 0]] = -1
             return sums.small(number, limits, most, lambda: self.support)
-        of_elements = np.maximum.reduce([limits[..., of_round] for of_round in groups.sums])
         lines = None, part, slice(None)
-        small = (np.abs(self.scaled_product(*lines)) <= of_elements) & ~self.elsewhere(*lines)
+        sizes, small = np.abs(self.scaled_product(*lines)), np.zeros((), bool)
+        for of_round in groups.sums:
+            small = small | (sizes <= limits[..., of_round])
+        small = small & ~self.elsewhere(*lines)
         places = self._places(self._without_terms(small, lines), *lines)
         return places if len(places) <= most else None
 
