@@ -31,6 +31,7 @@ struct Terms {
 
 namespace {
 
+constexpr int64_t WORD = int64_t(1) << 32;
 constexpr size_t MOST_TERMS = size_t(1) << 16;  // whose products 128 bits can add up
 
 inline double power_of(int64_t exponent) {
@@ -109,8 +110,8 @@ inline bool is_certain(const Terms& terms, const Facts& row, const Facts& column
 // The bits of a sum times a power of two, rounded once.
 inline uint64_t rounded(const Terms& terms, int64_t exponent, const Definition& of) {
     typedef unsigned __int128 Wide;
-    const __int128 lower = (static_cast<__int128>(terms.middle) << 32) + terms.low;
-    __int128 upper = (static_cast<__int128>(terms.high) << 32) + terms.upper + (lower >> 64);
+    const __int128 lower = static_cast<__int128>(terms.middle) * WORD + terms.low;
+    __int128 upper = static_cast<__int128>(terms.high) * WORD + terms.upper + (lower >> 64);
     uint64_t rest = static_cast<uint64_t>(lower);  // below 2**64; above that `upper`
     const bool negative = upper < 0;
     if (negative) {
