@@ -169,7 +169,9 @@ def check(
         block = np.pad(block, around, mode)
     rows, sums = to_rows(block, axis), to_rows(result, axis)
     if options.weights is not None:
-        expected = from_rows(weighted_reference(rows, options.weights), result.shape, axis)
+        weighted = weighted_reference(rows, options.weights)
+        weighted[np.isnan(weighted)] = np.nan
+        expected = from_rows(weighted, result.shape, axis)
         return Checked(differing(result, expected, region), result.size)
     wrong = wrong_sums(rows, sums, options.radius)
     lines = []

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "check_examined.hpp"
@@ -140,7 +141,7 @@ void judge_sums(size_t rows, size_t sums, const void* of_differences, const void
         for (size_t row = 0; row < rows; ++row) {
             const Real size = differences[row] < 0 ? -differences[row] : differences[row];
             const Real both = likely[row] + most[row], twice = 2 * most[row];
-            outside[row] += !(size <= likely[row]);
+            outside[row] += !((size <= likely[row]) & (size < INFINITY));  // scaling may overflow
             passing[row] = passing[row] < both ? both : passing[row];
             right[row] = right[row] < twice ? twice : right[row];
         }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from kernels.common import cxx
 from kernels.matmul.check_lines import Array
 
 SOURCE = Path(__file__).with_name("check_sums.cpp")
+
+LANES, JOINED = 4, 8  # as in check_compared.hpp
+CACHE_LINE = 64  # bytes
 
 _pointer, _size = ctypes.c_void_p, ctypes.c_size_t
 
@@ -60,7 +64,8 @@ def functions() -> ctypes.CDLL | None:
         "products": (None, matrix, number, _pointer, _size, _size, _pointer, _pointer),
         "compare": (None, matrix, groups, ctypes.POINTER(LimitsOf), *[_pointer] * 7),
         "judge": (_size, _size, _size, *[_pointer] * 6),
-        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, number, _pointer, _pointer, _size),
+        "suspects": (_size, matrix, rounds, _pointer, _pointer, ctypes.c_double, _pointer, _pointer, _size),
+        "small": (None, matrix, rounds, *[_pointer] * 5, _size, _pointer, _size, _pointer),
         "dots": (None, matrix, matrix, _pointer, _size, _pointer, _pointer),
     }
     for name, (result, *arguments) in types.items():
@@ -77,3 +82,18 @@ def matrix_of(block: Array, by_row: Sequence[Array] = (), by_column: Sequence[Ar
     matrix = Matrix(block.ctypes.data, *block.shape, block.strides[0] // block.itemsize, *pointers)
     matrix.arrays = block, by_row, by_column
     return matrix
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[..., Array] = np.zeros) -> Array:
+    """Numbers from the start of a cache line on: a vector that crosses two would be two loads."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = make(nbytes + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def depth_of(starts: Array) -> int:
+    """Additions until a number is part of the sum of its group, at most, from `starts` of `Groups.members`."""
+    of_lanes, blocks = -(-np.diff(starts) // LANES), len(starts)
+    of_block = int(of_lanes.reshape(blocks, -1, 2).sum(-1).max(initial=0)) + LANES.bit_length() - 1
+    return of_block + min(blocks, JOINED) + -(-blocks // JOINED)

@@ -1,10 +1,11 @@
 // Elements of products of floats, each compared with its sum of products, for check_each.py. docs/verification.md has the
-// bounds: numbers are rounded as the definition says, and scaled to magnitudes up to 1.
+// bounds: numbers are rounded as the definition says, and scaled to magnitudes up to 1. What does not fit, and what these
+// bounds could hide, has to equal the definition.
 
 #include <cmath>
 #include <vector>
 
-#include "check_tile.hpp"
+#include "check_lines.hpp"
 
 namespace {
 
@@ -19,75 +20,10 @@ struct Stack {
     const int64_t* of;
 };
 
-struct Bounds {
-    int64_t kept, least, top, least_scale;    // of formats.py, and check_lines.py
-    double half, own, conventional, underflow, upwards;  // 2**-p, shares of sums of magnitudes, more than all underflows
-};
-
 namespace {
 
-// Of infinities, which `number` of float16 takes for NaN, too.
-inline double exactly(double x) { return x; }
-inline double exactly(float x) { return static_cast<double>(x); }
-inline double exactly(Half x) {
-    if ((x.bits & 0x7fffu) == 0x7c00u) return x.bits & 0x8000u ? -INFINITY : INFINITY;
-    return static_cast<double>(number(x));
-}
-
-inline double power(int64_t exponent) {
-    if (exponent < -1022 || exponent > 1023) return std::ldexp(1.0, static_cast<int>(exponent));
-    const uint64_t bits = static_cast<uint64_t>(exponent + 1023) << 52;
-    double power;
-    std::memcpy(&power, &bits, sizeof power);
-    return power;
-}
-
-struct Line {
-    double largest;  // finite magnitude
-    bool special;    // has infinities or NaN
-    int64_t scale;
-    double first, second, last;  // powers of two: two before a number is rounded, as one may overflow, one after it
-    double plain;                // that scales a number that is not rounded
-    double half, rest;           // that scale elements of C, in turns by row and by column
-
-    void begin() { largest = 0, special = false; }
-    void measure(double x) {
-        const double magnitude = std::fabs(x), finite = magnitude < INFINITY ? magnitude : 0;
-        special |= !(magnitude < INFINITY);
-        largest = largest < finite ? finite : largest;
-    }
-    void settle(const Bounds& bounds) {
-        int exponent;
-        std::frexp(largest, &exponent);
-        scale = exponent < bounds.least_scale ? bounds.least_scale : exponent;
-        const int64_t shift = bounds.kept - exponent;
-        first = power(shift / 2), second = power(shift - shift / 2), last = power(-shift - scale), plain = power(-scale);
-        half = power(-(scale / 2)), rest = power(scale / 2 - scale);
-    }
-};
-
-// Columns of B, or of C.
-struct Columns {
-    std::vector<double> first, second, last, plain, half, rest, weight;
-    std::vector<int64_t> scale;
-    std::vector<uint8_t> special;
-
-    explicit Columns(size_t n)
-        : first(n), second(n), last(n), plain(n), half(n), rest(n), weight(n), scale(n), special(n) {}
-    void take(size_t j, const Line& line) {
-        first[j] = line.first, second[j] = line.second, last[j] = line.last, plain[j] = line.plain;
-        half[j] = line.half, rest[j] = line.rest, scale[j] = line.scale, special[j] = line.special;
-    }
-    // Weights of columns in the scale of the largest one.
-    void weigh(int64_t least) {
-        int64_t most = least;
-        for (const int64_t each : scale) most = most < each ? each : most;
-        for (size_t j = 0; j < scale.size(); ++j) weight[j] = power(scale[j] - most);
-    }
-};
-
-// Elements that are not right for certain: matrix, row and column of as many as there is room for.
-struct Open {
+// Wrong elements: matrix, row and column of as many as there is room for.
+struct Wrong {
     int64_t* places;
     size_t most, number, matrix;
 
@@ -105,8 +41,9 @@ struct Open {
 template <class T>
 class Matrices {
   public:
-    Matrices(size_t inner, size_t columns, const Bounds& bounds)
-        : inner_(inner), columns_(columns), bounds_(bounds), of_columns_(columns) {}
+    Matrices(size_t inner, size_t columns, const Bounds& bounds, const Definition& definition)
+        : inner_(inner), columns_(columns), bounds_(bounds), definition_(definition), of_columns_(columns), line_(inner),
+          row_(inner), block_(inner * WIDE), facts_(WIDE) {}
 
     // The next matrices, whose rows are so many numbers apart.
     void take(const T* a, int64_t a_row, const T* b, int64_t b_row, const T* c, int64_t c_row) {
@@ -126,7 +63,7 @@ class Matrices {
     }
     // Compares some rows with their sums. Raises `share` to what may have gone unnoticed, in units of the root mean square
     // of a row.
-    void compare(size_t row, size_t high, double& share, Open& open) {
+    void compare(size_t row, size_t high, double& share, Wrong& wrong) {
         Line of_rows[HIGH];
         double most[HIGH], squares[HIGH];
         for (size_t i = 0; i < high; ++i) {
@@ -138,8 +75,9 @@ class Matrices {
         for (size_t at = 0; at < columns_; at += WIDE) {
             const size_t wide = columns_ - at < WIDE ? columns_ - at : WIDE;
             add(row, high, at, wide, of_rows);
+            has_block_ = false;
             for (size_t i = 0; i < high; ++i)
-                compare_row(row + i, of_rows[i], at, wide, sums_[i], most[i], squares[i], open);
+                compare_row(row + i, of_rows[i], at, wide, sums_[i], most[i], squares[i], wrong);
         }
         for (size_t i = 0; i < high; ++i) {
             const double size = std::sqrt(squares[i] / static_cast<double>(columns_));
@@ -188,22 +126,23 @@ class Matrices {
     // Part of a row: elements have to be near both sums, as one that is uncertain may be near the first by being lost.
     // Whatever is infinite or NaN is never right here.
     void compare_row(size_t row, const Line& line, size_t at, size_t wide, const Sums& sums, double& most,
-                     double& squares, Open& open) const {
+                     double& squares, Wrong& wrong) {
         const T* const elements = c_ + static_cast<int64_t>(row) * c_row_ + static_cast<int64_t>(at);
         const double *const half = &of_columns_.half[at], *const rest = &of_columns_.rest[at];
         const double* const weight = &of_columns_.weight[at];
-        const double least = power(bounds_.least - 1 - line.scale), conventional = bounds_.conventional + bounds_.own;
-        double largest = 0, total = 0, widest[WIDE], got[WIDE];
+        const double least = power_of(bounds_.least - 1 - line.scale), conventional = bounds_.conventional + bounds_.own;
+        double largest = 0, total = 0, got[WIDE];
         size_t others_than_right = 0;
         uint8_t right[WIDE];
 #pragma omp simd reduction(max : largest) reduction(+ : total, others_than_right)
         for (size_t j = 0; j < wide; ++j) {
             got[j] = static_cast<double>(number(elements[j])) * line.half * half[j] * line.rest * rest[j];
-            const double others = bounds_.half * std::fabs(got[j]) + least * half[j] * rest[j] + bounds_.underflow;
-            const double bound = (others + bounds_.own * sums.rounded_sizes[j]) * bounds_.upwards;
-            widest[j] = (others + conventional * sums.sizes[j]) * bounds_.upwards;
-            right[j] = (std::fabs(sums.rounded[j] - got[j]) <= bound) & (std::fabs(sums.plain[j] - got[j]) <= widest[j]) &
-                       (bound < INFINITY);
+            const double size = std::fabs(got[j]), rounding = bounds_.half * size;
+            const double others = least * half[j] * rest[j] + bounds_.underflow;
+            const double own = others + bounds_.own * sums.rounded_sizes[j], wide_own = others + conventional * sums.sizes[j];
+            const double bound = (rounding + own) * bounds_.upwards, widest = (rounding + wide_own) * bounds_.upwards;
+            right[j] = (std::fabs(sums.rounded[j] - got[j]) <= bound) & (std::fabs(sums.plain[j] - got[j]) <= widest) &
+                       (bound < INFINITY) & (size > bounds_.small * wide_own);
             const double weighted = right[j] ? got[j] * weight[j] : 0, passed = right[j] ? bound : 0;
             largest = largest < passed ? passed : largest;
             total += weighted * weighted;
@@ -211,59 +150,94 @@ class Matrices {
         }
         most = most < largest ? largest : most;
         squares += total;
+        bool has_row = false;
         for (size_t j = 0; others_than_right && j < wide; ++j) {
             if (right[j]) continue;
-            const double element = exactly(elements[j]);
-            const double least_size = std::fabs(sums.plain[j]) - bounds_.own * sums.sizes[j] * bounds_.upwards;
-            const double signed_size = std::signbit(element) == std::signbit(sums.plain[j]) ? least_size : 0;
-            if (!examined(row, line, at + j, element, signed_size)) {
-                open.add(row, at + j);
-            } else if (std::isfinite(element)) {
-                most = most < widest[j] ? widest[j] : most;
+            const bool special = line.special || of_columns_.special[at + j];
+            if (!special && !has_block_) convert_block(at, wide);
+            if (!special && !has_row) row_facts_ = converted(row, line);
+            has_block_ |= !special, has_row |= !special;
+            if (special ? !is_right_special(row, at + j, elements[j]) : !is_defined(row, line, at + j, j, elements[j])) {
+                wrong.add(row, at + j);
+            } else if (std::isfinite(got[j])) {
                 squares += got[j] * weight[j] * (got[j] * weight[j]);
             }
         }
     }
-    // Whether an element is the dot product in order, as an uncertain one is, or a right infinity or NaN. `size` is the
-    // least that its sum may be, scaled and with its sign.
-    bool examined(size_t i, const Line& line, size_t j, double element, double size) const {
-        double sum = 0, terms = 0;
+    // Of a row and a column with infinities or NaN: those of the terms with infinities or NaN.
+    bool is_right_special(size_t i, size_t j, T element) const {
+        double terms = 0;
         for (size_t k = 0; k < inner_; ++k) {
             const double x = exactly(a(i, k)), y = exactly(b(k, j));
-            sum += x * y;
             if (!std::isfinite(x) || !std::isfinite(y)) terms += x * y;
         }
-        if (line.special || of_columns_.special[j]) return std::isnan(terms) ? std::isnan(element) : element == terms;
-        if (std::isinf(element)) {
-            const double largest = (1 + bounds_.half) * power(bounds_.top - line.scale - of_columns_.scale[j]);
-            return size >= largest;
+        const uint64_t nan = definition_.infinity | uint64_t(1) << (definition_.precision - 2);
+        return std::isnan(terms) ? bits_of(element) == nan : exactly(element) == terms;
+    }
+    // Some columns, and a row, as integers.
+    void convert_block(size_t at, size_t wide) {
+        for (size_t j = 0; j < wide; ++j) {
+            if (of_columns_.special[at + j]) continue;
+            for (size_t k = 0; k < inner_; ++k) line_[k] = exactly(b(k, at + j));
+            facts_[j].begin();
+            to_integers(line_.data(), inner_, of_columns_.exponent[at + j], 0, definition_, &block_[j * inner_], facts_[j]);
         }
-        const double rounding = sizeof(T) == 8 ? 0 : bounds_.half * std::fabs(element) + power(bounds_.least - 1);
-        return std::fabs(sum - element) <= rounding;
+    }
+    Facts converted(size_t i, const Line& line) {
+        Facts facts;
+        facts.begin();
+        for (size_t k = 0; k < inner_; ++k) line_[k] = exactly(a(i, k));
+        to_integers(line_.data(), inner_, line.exponent, 0, definition_, row_.data(), facts);
+        return facts;
+    }
+    // Whether an element has the bits of its definition; `place`: its column in the block.
+    bool is_defined(size_t i, const Line& line, size_t j, size_t place, T element) const {
+        const int64_t exponents = line.exponent + of_columns_.exponent[j];
+        Terms terms = {};
+        add_integers(row_.data(), &block_[place * inner_], inner_, definition_, terms);
+        if (is_certain(terms, row_facts_, facts_[place], static_cast<int64_t>(inner_), definition_))
+            return bits_of(element) == rounded(terms, exponents - 2 * definition_.kept, definition_);
+        const double sum = in_order(i, 1, j, 1);
+        if (std::isfinite(sum)) return bits_of(element) == rounded(sum, 0, definition_);
+        const double of_row = power_of(definition_.half_way - line.exponent);
+        const double of_column = power_of(definition_.half_way - of_columns_.exponent[j]);
+        return bits_of(element) == rounded(in_order(i, of_row, j, of_column), exponents - 2 * definition_.half_way, definition_);
+    }
+    double in_order(size_t i, double of_row, size_t j, double of_column) const {
+        double sum = 0;
+        for (size_t k = 0; k < inner_; ++k) sum += exactly(a(i, k)) * of_row * (exactly(b(k, j)) * of_column);
+        return sum;
     }
 
     const T *a_, *b_, *c_;
     int64_t a_row_, b_row_, c_row_;
     const size_t inner_, columns_;
     const Bounds bounds_;
+    const Definition definition_;
     Columns of_columns_;
     Sums sums_[HIGH];
+    std::vector<double> line_;
+    std::vector<int64_t> row_, block_;  // integers of a row, and of the columns that are compared
+    std::vector<Facts> facts_;
+    Facts row_facts_;
+    bool has_block_;
 };
 
 template <class T>
 size_t compare_all(const Stack& a, const Stack& b, const Stack& c, size_t matrices, size_t rows, size_t inner,
-                   size_t columns, const Bounds& bounds, double& share, int64_t* places, size_t most) {
-    Matrices<T> own(inner, columns, bounds);
-    Open open{places, most, 0, 0};
+                   size_t columns, const Bounds& bounds, const Definition& definition, double& share, int64_t* places,
+                   size_t most) {
+    Matrices<T> own(inner, columns, bounds, definition);
+    Wrong wrong{places, most, 0, 0};
     for (size_t m = 0; m < matrices; ++m) {
         const auto at = [m](const Stack& stack) {
             return static_cast<const T*>(stack.numbers) + stack.of[m] * stack.matrix;
         };
         own.take(at(a), a.row, at(b), b.row, at(c), c.row);
-        open.matrix = m;
-        for (size_t i = 0; i < rows; i += HIGH) own.compare(i, rows - i < HIGH ? rows - i : HIGH, share, open);
+        wrong.matrix = m;
+        for (size_t i = 0; i < rows; i += HIGH) own.compare(i, rows - i < HIGH ? rows - i : HIGH, share, wrong);
     }
-    return open.number;
+    return wrong.number;
 }
 
 }  // namespace
@@ -271,18 +245,18 @@ size_t compare_all(const Stack& a, const Stack& b, const Stack& c, size_t matric
 // Numbered as in check_lines.py.
 enum Type { FLOAT16, FLOAT32, FLOAT64 };
 
-// Matrices of C, whole rows of them, against those of A and B: how many elements are not right for certain, and the
-// places of the first ones, each a matrix, a row and a column. `share` is raised to the largest error of others that may
+// Matrices of C, whole rows of them, against those of A and B: how many elements are wrong, and the places of the first
+// ones, each a matrix, a row and a column. `share` is raised to the largest error of others that may
 // have gone unnoticed, in units of the root mean square of a row.
 extern "C" size_t compare(int type, const Stack* a, const Stack* b, const Stack* c, size_t matrices, size_t rows,
-                          size_t inner, size_t columns, const Bounds* bounds, double* share, int64_t* places,
-                          size_t most) {
+                          size_t inner, size_t columns, const Bounds* bounds, const Definition* definition, double* share,
+                          int64_t* places, size_t most) {
     switch (type) {
         case FLOAT16:
-            return compare_all<Half>(*a, *b, *c, matrices, rows, inner, columns, *bounds, *share, places, most);
+            return compare_all<Half>(*a, *b, *c, matrices, rows, inner, columns, *bounds, *definition, *share, places, most);
         case FLOAT32:
-            return compare_all<float>(*a, *b, *c, matrices, rows, inner, columns, *bounds, *share, places, most);
+            return compare_all<float>(*a, *b, *c, matrices, rows, inner, columns, *bounds, *definition, *share, places, most);
         default:
-            return compare_all<double>(*a, *b, *c, matrices, rows, inner, columns, *bounds, *share, places, most);
+            return compare_all<double>(*a, *b, *c, matrices, rows, inner, columns, *bounds, *definition, *share, places, most);
     }
 }

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_limits import LOOSE, is_loose, share_of
+from kernels.matmul.check_exactly import DefinedCheck
+from kernels.matmul.check_limits import LOOSE, SMALL, is_loose, share_of
 from kernels.matmul.check_lines import (
     INNER,
     UNDERFLOW,
@@ -24,17 +25,14 @@ from kernels.matmul.check_lines import (
     sizes_of,
     squares_of,
 )
-from kernels.matmul.check_measured import Measured
-from kernels.matmul.check_sample import wrong_elements
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
 HELD = 2**24  # elements that are examined at a time
 COPIES = 4  # of each of them, beyond those of an element of the factors
-EXAMINED, EXAMINED_PRODUCTS = 64, 2**18  # elements recomputed in exact integers; their multiplications, at most
 
 
-class ElementCheck(Measured):
+class ElementCheck(DefinedCheck):
     """Checks elements of a stack of products one by one.
 
     Attributes
@@ -48,7 +46,7 @@ class ElementCheck(Measured):
         library: ctypes.CDLL | None = None,
     ) -> None:  # fmt: skip
         super().__init__(factors, shape, format, columns, library)
-        self.inner, self.undetected = factors.inner, 0.0
+        self.undetected = 0.0
         self._held = factors.within(HELD, COPIES)
         self.chunks = sum(-(-(part.stop - part.start) // INNER) for part in factors.slices)
 
@@ -83,7 +81,7 @@ class ElementCheck(Measured):
 
         def examine(part: slice, close: bool = False) -> tuple[Array, Array, Array]:
             lines = batch, places[part], columns
-            return self._compare_tile(product[..., part, :], of_rows[..., part, :] * of_columns, lines, close)
+            return self._compare_tile(product[..., part, :], of_rows[..., part, :], of_columns, lines, close)
 
         lines = []
         for part, (bound, sizes, wrong) in zip(parts, on_tiles(examine, parts), strict=True):
@@ -91,25 +89,21 @@ class ElementCheck(Measured):
                 with np.errstate(all="ignore"):
                     bound, sizes, wrong = examine(part, close=True)
             if wrong.any():
-                which = self._places(wrong, batch, places[part], columns)
-                few = which[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
-                lines += (errors := wrong_elements(self.factors, self.product, few, self.format))
-                if not errors and len(which) > len(few):
-                    lines += self._wrong_conventionally(batch, places[part], columns)
+                lines += self.wrong_exactly(self._places(wrong, batch, places[part], columns))
                 bound = np.where(wrong, 0, bound)  # those are right to the last bit, or noted already
             self._note(2 * bound, sizes)
         return lines
 
     def _compare_tile(
-        self, product: Array, norms: Array, lines: tuple[Batch, Any, Any], close: bool
+        self, product: Array, of_rows: Array, of_columns: Array, lines: tuple[Batch, Any, Any], close: bool
     ) -> tuple[Array, Array, Array]:
         """Compare a tile with its exact product but for the check's own rounding.
 
         Parameters
         ----------
         product
-        norms
-            Products of the norms of its rows and columns.
+        of_rows, of_columns
+            Norms of its rows and columns.
         lines
             Which tile.
         close
@@ -122,13 +116,13 @@ class ElementCheck(Measured):
         sizes
             Root mean squares of rows.
         wrong
-            Elements that are off by more than a rounding: wrong or uncertain.
+            Elements that are off by more than a rounding: wrong or uncertain. And those so small that they could be so.
         """
         got = self.scaled_product(*lines)
         whole = isinstance(lines[2], slice)
         sizes = sizes_of(got, self.columns.scales) if whole else self.row_sizes(*lines[:2])
         gamma = gamma_of(INNER + self.chunks + 1, 2.0**-53 if product.dtype == np.float64 else 2.0**-24)
-        own = gamma * norms
+        own = gamma * (of_rows * of_columns)
         loose = is_loose(own, sizes, LOOSE[self.format.dtype])
         if close and loose.any():
             own = np.where(loose, gamma * self._magnitudes(*lines), own)
@@ -136,24 +130,15 @@ class ElementCheck(Measured):
                         -self.columns.some(self.columns.scales, lines[0], lines[2]))  # fmt: skip
         own += UNDERFLOW * (self.inner + 1)
         off = np.abs(product - got)
-        bound = np.abs(got, out=got)
-        bound *= 2.0**-self.format.precision
+        magnitudes = np.abs(got, out=got)
+        bound = magnitudes * 2.0**-self.format.precision
         bound += own
         bound *= UPWARDS
-        right = off <= bound
-        if not close:
-            right &= ~loose
+        # Where rounding of the factors has moved an element too far, it is another one.
+        small = magnitudes <= SMALL * (own + self.moved(of_rows, of_columns))
+        right = (off <= bound) & (off < np.inf)  # scaling may overflow
+        right &= ~(self._without_terms(small, lines) if close else small | loose)
         return bound, sizes, ~(right | self.elsewhere(*lines))
-
-    def wrong_exactly(self, places: list[tuple[int, ...]]) -> list[str]:
-        """Errors among elements of a matrix that are wrong or uncertain: a few are recomputed, others have a bound."""
-        few = places[: max(1, min(EXAMINED, EXAMINED_PRODUCTS // max(1, self.inner)))]
-        lines = wrong_elements(self.factors, self.product, few, self.format) if few else []
-        if not lines and len(places) > len(few):
-            rows, columns = (np.unique(each) for each in zip(*places, strict=True))
-            for part in tiles(len(rows)):
-                lines += self._wrong_conventionally(None, rows[part], columns)
-        return lines
 
     def _magnitudes(self, batch: Batch, rows: Any, columns: Any) -> Array:
         """Sums of the magnitudes of all products, of rounded numbers."""
@@ -161,14 +146,6 @@ class ElementCheck(Measured):
         for a, b in self.factors.slabs():
             total = total + np.abs(self.rows.rounded(a, batch, rows)) @ np.abs(self.columns.rounded(b, batch, columns))
         return np.asarray(total)
-
-    def _places(self, off: Array, batch: Batch, rows: Any, columns: Any) -> list[tuple[int, ...]]:
-        """Places in C of some elements of a block."""
-        of_rows, of_columns = (np.arange(length)[which] for length, which in
-                               zip(self.product.shape[-2:], (rows, columns), strict=True))  # fmt: skip
-        return [
-            (*(batch or of_stack), int(of_rows[i]), int(of_columns[j])) for *of_stack, i, j in np.argwhere(off).tolist()
-        ]
 
     def wrong_elsewhere(self) -> list[str]:
         """Errors in rows and columns with infinities or NaN, and in rows with overflows."""
@@ -214,39 +191,48 @@ class ElementCheck(Measured):
 
             on_tiles(add, parts)
 
-        def compare(part: slice) -> tuple[float, list[tuple[int, ...]]]:
+        def compare(part: slice) -> tuple[float, Array, Array]:
             of_tile = (None if each is None else each[..., part, :] for each in (got, product, magnitudes, terms))
-            errors, sizes, right = self._compare_conventionally(batch, rows[part], columns, *of_tile)
-            return share_of(errors, sizes), self._places(~right, batch, rows[part], columns)[:3]
+            errors, sizes, bad, open = self._compare_conventionally(batch, rows[part], columns, *of_tile)
+            bad_places, open_places = (self._places(which, batch, rows[part], columns) for which in (bad, open))
+            return share_of(errors, sizes), bad_places, open_places
 
-        shares, places = zip(*on_tiles(compare, parts), strict=True)
+        shares, wrong, unsure = zip(*on_tiles(compare, parts), strict=True)
         self.undetected = max(self.undetected, *shares)
-        return [
-            f"element {list(place)} of the region: got {self.product[place]}, which is not the sum of its products"
-            for place in [place for of_tile in places for place in of_tile][:3]
+        lines = [
+            f"element {place} of the region: got {self.product[*place]}, which is not the sum of its products"
+            for place in np.concatenate(wrong)[:3].tolist()
         ]
+        return lines or self.wrong_exactly(np.concatenate(unsure), bounded=True)
 
     def _compare_conventionally(
         self, batch: Batch, rows: Array, columns: Any, got: Any, product: Any, magnitudes: Any, terms: Any
-    ) -> tuple[Array, Array, Array]:
-        """Errors that may pass in a tile, root mean squares of its rows, and which elements are right."""
+    ) -> tuple[Array, Array, Array, Array]:
+        """Errors that may pass in a tile, root mean squares of its rows, which elements are wrong, and which of the
+        others are so small, or large, that these errors could hide what they are."""
         got = got.astype(np.float64)
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
         bound = (self.conventional + gamma_of(self.inner + self.chunks)) * magnitudes
         bound += np.ldexp(self.halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
         bound *= UPWARDS
         largest = np.ldexp(1 - 2.0 ** -(self.format.precision + 1), self.format.top - scales)
-        right = np.abs(scaled_back(got, scales) - product) <= bound
-        right |= np.isinf(got) & (np.sign(got) * product + bound >= largest)
+        scaled = scaled_back(got, scales)
+        right = np.abs(scaled - product) <= bound
+        infinite = np.isinf(got) & (np.sign(got) * product + bound >= largest)
+        right |= infinite
         finite = np.isfinite(got)
+        unsure = self._without_terms(np.abs(scaled) <= SMALL * bound, (batch, rows, columns))
+        unsure |= infinite & (np.abs(product) - bound < largest)
         if terms is not None:
             plus, minus, undefined = np.asarray(terms > 0)
             undefined |= plus & minus
-            right = np.where(undefined, np.isnan(got), right)
+            right = np.where(undefined, got.view(np.uint64) == np.array(np.nan).view(np.uint64), right)
             right = np.where(~undefined & plus, got == np.inf, right)
             right = np.where(~undefined & minus, got == -np.inf, right)
-            finite &= ~(plus | minus | undefined)
-        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), right
+            special = plus | minus | undefined
+            finite &= ~special
+            unsure &= ~special
+        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), ~right, unsure & right
 
     def admitted(self, errors: Array, batch: Batch, rows: Any) -> tuple[Array, Array]:
         """Errors that may pass in some rows, with `row_sizes`; with zeros if there are none, as in columns of NaN."""

@@ -2,13 +2,17 @@
 
 #pragma once
 
+#include <cmath>
 #include <vector>
 
+#include "check_bits.hpp"
 #include "check_tile.hpp"
 
 namespace {
 
 constexpr size_t HEIGHT = 128;  // rows of a tile of A or C, at most; as in check_sums.py
+
+constexpr float SMALL = 1.5f;   // of limits: with the other sign, an element above that is off by three of them
 
 // Of every round, for each column: the sum that it belongs to, and its sign.
 struct Rounds {
@@ -17,14 +21,14 @@ struct Rounds {
     size_t number, sums_of_all;
 };
 
-// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean; with `small` also those
-// below half of it. The limit of the sum of all sums is a share of the root of the sum of squares of theirs.
+// Elements of C whose error, as the mean of their sums shows it, is above the limit of that mean, and those below SMALL
+// times it. The limit of the sum of all sums is a share of the root of the sum of squares of theirs.
 template <class T, class Real>
 void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differences, const void* all_limits,
-                   double share, bool small, void* memory, int32_t* places, size_t most, size_t& number) {
+                   double share, void* memory, int32_t* places, size_t most, size_t& number) {
     constexpr size_t ROWS = Of<Real>::ROWS;
     const Vector<Real> none = {};
-    const Real squared = static_cast<Real>(share * share);
+    const Real squared = static_cast<Real>(share * share), of_size = static_cast<Real>(rounds.number) / SMALL;
     const Real *differences = static_cast<const Real*>(all_differences), *limits = static_cast<const Real*>(all_limits);
     Real* buffer = static_cast<Real*>(memory);
     // Of these rows, beside one another: what sums are off by, and the squares of their limits.
@@ -35,7 +39,7 @@ void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differ
             of_sums[2 * sum] = loaded(differences + sum * HEIGHT + row);
             of_sums[2 * sum + 1] = limit * limit * squared;
         }
-        if (small) load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
+        load<T, Real, OF_BOTH>(m, row, 0, m.columns, false, nullptr, nullptr, nullptr, buffer);
         for (size_t j = 0; j < m.columns; ++j) {
             Vector<Real> error = none, limit = none;
             for (size_t round = 0; round < rounds.number; ++round) {
@@ -45,10 +49,8 @@ void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differ
                 limit += of_sum[1];
             }
             auto suspicious = error * error > limit;
-            if (small) {
-                const Vector<Real> twice = loaded(buffer + j * ROWS) * static_cast<Real>(2 * rounds.number);
-                suspicious |= twice * twice < limit;
-            }
+            const Vector<Real> size = loaded(buffer + j * ROWS) * of_size;
+            suspicious |= size * size < limit;
             uint64_t words[BYTES / 8], any = 0;
             std::memcpy(words, &suspicious, sizeof words);
             for (uint64_t word : words) any |= word;
@@ -60,6 +62,38 @@ void find_suspects(const Matrix& m, const Rounds& rounds, const void* all_differ
                 }
         }
     }
+}
+
+template <class T>
+void find_small(const Matrix& m, const Rounds& rounds, const double* by_column, const double* largest,
+                const double* limits, const uint64_t* row_bits, const uint64_t* column_bits, size_t words,
+                int32_t* places, size_t most, int64_t* counts) {
+    int64_t found = 0, zeros = 0;
+    for (size_t row = 0; row < m.rows; ++row, limits += rounds.sums_of_all) {
+        const T* const x = static_cast<const T*>(m.numbers) + row * m.stride;
+        const double limit = largest[row];
+        int64_t any = 0;
+#pragma omp simd reduction(+ : any)
+        for (size_t j = 0; j < m.columns; ++j) any += std::fabs(static_cast<double>(number(x[j]))) * by_column[j] <= limit;
+        for (size_t j = 0; any && j < m.columns; ++j) {
+            const double scaled = static_cast<double>(number(x[j])) * by_column[j], size = std::fabs(scaled);
+            if (!(size <= limit)) continue;
+            --any;
+            double own = -1;
+            for (size_t round = 0; round < rounds.number; ++round) {
+                const double of_sum = limits[rounds.sums[round * m.columns + j]];
+                own = own < of_sum ? of_sum : own;
+            }
+            if (!(size <= own)) continue;
+            const bool zero = number(x[j]) == 0 && !std::signbit(number(x[j]));
+            if (zero && row_bits && !meet(row_bits + row * words, column_bits + j * words, words)) continue;
+            zeros += zero;
+            if (static_cast<size_t>(found++) >= most) continue;
+            *places++ = static_cast<int32_t>(row);
+            *places++ = static_cast<int32_t>(j);
+        }
+    }
+    counts[0] = found, counts[1] = zeros;
 }
 
 // Adds to some elements of a product, given by row and column, the products of INNER numbers at most. They are added up

@@ -8,6 +8,7 @@ one. docs/verification.md derives the bounds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,9 +17,9 @@ import numpy as np
 from kernels.common.tiles import on_tiles
 from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_dense import DenseSums
-from kernels.matmul.check_elements import ElementCheck
 from kernels.matmul.check_groups import Groups, groups_and_rounds, random_groups, single_columns
-from kernels.matmul.check_limits import MEAN, Compared, Limits, OfColumns, Sums, share_of
+from kernels.matmul.check_hidden import HiddenCheck
+from kernels.matmul.check_limits import Compared, Limits, OfColumns, Sums, share_of
 from kernels.matmul.check_lines import (
     UNDERFLOW,
     UPWARDS,
@@ -27,7 +28,6 @@ from kernels.matmul.check_lines import (
     add_product,
     gamma_of,
     row_tiles,
-    scaled_back,
     sizes_of,
     work,
 )
@@ -35,8 +35,6 @@ from kernels.matmul.check_sums import HEIGHT, TileSums
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format
 
-# Share of the elements of a tile that are examined, at most; if there are more, all of them are checked one by one.
-SUSPECTS = 2**-5
 ADDITION = 2  # multiplications that take as long as adding a number to a sum, compiled
 COMPILED = 2**26  # `work` that makes it worth compiling
 BUDGET, SHARE = 2**33, 8  # multiplications to examine elements: this many, or that fraction of the product's
@@ -48,6 +46,8 @@ class Verdict:
 
     Attributes
     ----------
+    part
+        Rows of the tile.
     off : int64 array, shape (n, 2 or more)
         Matrix, row and number of each sum that is not right for certain.
     wide : bool array, shape (n,)
@@ -56,13 +56,17 @@ class Verdict:
         Errors that may hide in the sums that are not off, or not off widely: in units of the root mean square of a row.
     suspects : int64 array, shape (n, 2)
         Rows and columns of elements to examine besides; None if they are too many.
+    small : int64 array, shape (n, 2 or more)
+        Places of elements that their sums could hide; None if they are too many.
     """
 
+    part: slice
     off: Array
     wide: Array
     admitted: float
     most_admitted: float
     suspects: Array | None
+    small: Array | None
 
 
 class Side(NamedTuple):
@@ -73,7 +77,7 @@ class Side(NamedTuple):
     sums: OfColumns | None
 
 
-class FloatCheck(ElementCheck):
+class FloatCheck(HiddenCheck):
     """Checks a stack of products C of factors A and B. What does not need C is done when it is created.
 
     Rows with infinities or NaN in A or overflows in C, and columns with infinities or NaN in B, are compared element by
@@ -122,6 +126,11 @@ class FloatCheck(ElementCheck):
             self._limits = self.limits_of(self._sums, self.groups)
         self.side = Side(self.columns, self.groups, of_columns)
 
+    @property
+    def budget(self) -> int:
+        """Multiplications to examine elements."""
+        return max(BUDGET, self.inner * math.prod(self.shape) // SHARE)
+
     def _worth_it(self, rows: int, inner: int, columns: int) -> bool:
         """Whether sums of groups take less time than the elements."""
         groups, rounds = groups_and_rounds(inner, columns, self.format.dtype)
@@ -161,6 +170,7 @@ class FloatCheck(ElementCheck):
             lines = self._wrong_sums(singles, groups_of_one, self.limits_of(singles, groups_of_one))
         if not verdicts:
             return lines
+        lines += self._wrong_small(sums, groups, [(verdict.part, verdict.small) for verdict in verdicts])
         off, wide = (np.concatenate([getattr(verdict, name) for verdict in verdicts]) for name in ("off", "wide"))
         self.undetected = max(self.undetected, *(verdict.admitted for verdict in verdicts))
         if isinstance(sums, TileSums) and self._by_elements(groups):
@@ -173,10 +183,6 @@ class FloatCheck(ElementCheck):
         if (errors := self._examined(off[wide], groups)) is not None:
             return lines + errors
         return lines + self._wrong_conventional_sums(off[wide], groups)
-
-    def _by_elements(self, groups: Groups) -> bool:
-        """Whether elements are judged by the means of their sums, too."""
-        return self.format.dtype == "float16" and groups.size > 1
 
     def _judged(self, sums: Sums, groups: Groups, limits: Limits) -> list[Verdict]:
         """Which sums are off, tile by tile."""
@@ -201,11 +207,13 @@ class FloatCheck(ElementCheck):
             if not count:
                 none = np.empty((0, 2), np.int64), np.empty(0, bool)
                 suspects = self._suspects(sums, groups, number, compared, 0)
-                return Verdict(*none, admitted, most_admitted, suspects)
+                small = self._small(sums, groups, number, self._hidden(sums, compared))
+                return Verdict(part, *none, admitted, most_admitted, suspects, small)
         differences = np.abs(compared.differences)
-        off = ~(differences <= compared.likely)
+        finite = differences < np.inf  # scaling may overflow
+        off = ~((differences <= compared.likely) & finite)
         off &= ~elsewhere
-        wide = off & ~(differences <= compared.most) if off.any() else off
+        wide = off & ~((differences <= compared.most) & finite) if off.any() else off
         admitted, most_admitted = (
             share_of(np.where(some, 0, errors) if some.any() else errors, compared.sizes)
             for some, errors in ((off, compared.likely + compared.most), (wide, 2 * compared.most))
@@ -213,32 +221,8 @@ class FloatCheck(ElementCheck):
         places = np.argwhere(off)
         places[:, -2] += part.start
         suspects = self._suspects(sums, groups, number, compared, len(places))
-        return Verdict(places, wide[off], admitted, most_admitted, suspects)
-
-    def _suspects(self, sums: Sums, groups: Groups, number: int, compared: Compared, off: int) -> Array | None:
-        """Elements of a tile to examine besides those of so many sums; None if they are too many."""
-        if not (isinstance(sums, TileSums) and self._by_elements(groups)):
-            return np.empty((0, 2), np.int64)
-        most = int(SUSPECTS * len(compared.differences) * self.product.shape[-1])
-        few = off * groups.size <= most
-        return sums.suspects(number, compared, MEAN[not groups.are_small], most) if few else None
-
-    def _wrong_suspects(self, sums: TileSums, suspects: list[Array]) -> list[str]:
-        """Errors among some elements, each given by row and column."""
-        length = self.product.shape[-1]
-        rows, columns = np.divmod(np.unique(np.concatenate(suspects) @ np.array([length, 1])), length)
-        if not len(rows):
-            return []
-        places = np.stack([rows, columns], axis=-1)
-        elements, own, sizes = sums.dots(places)
-        scales = self.rows.scales[rows, 0] + self.columns.scales[0, columns]
-        got = scaled_back(self.product[rows, columns].astype(np.float64), scales)
-        bound = 2.0**-self.format.precision * np.abs(got) + own + np.ldexp(1.0, self.format.least - 1 - scales)
-        bound = (bound + UNDERFLOW * (self.inner + 1)) * UPWARDS
-        elsewhere = (self.rows.nonfinite | self.overflowed_rows)[rows, 0] | self.columns.nonfinite[0, columns]
-        wrong = ~(np.abs(got - elements) <= bound) & ~elsewhere
-        self._note(np.where(wrong, 0, 2 * bound)[:, None], sizes[:, None])
-        return self.wrong_exactly(list(map(tuple, places[wrong].tolist())))
+        small = self._small(sums, groups, number, self._hidden(sums, compared))
+        return Verdict(part, places, wide[off], admitted, most_admitted, suspects, small)
 
     def _examined(self, off: Array, groups: Groups) -> list[str] | None:
         """Errors in the elements of sums, matrix by matrix; None if examining them would take too long."""
@@ -248,7 +232,7 @@ class FloatCheck(ElementCheck):
             columns = np.isin(groups.sums, some[:, -1]).any(0)
             blocks.append((tuple(place.tolist()), np.unique(some[:, -2]), np.flatnonzero(columns)))
         multiplications = self.inner * sum(len(rows) * len(columns) for _, rows, columns in blocks)
-        if multiplications > max(BUDGET, self.inner * self.product.size // SHARE):
+        if multiplications > self.budget:
             return None
         return [line for block in blocks for line in self.wrong_block(*block)]
 

@@ -8,6 +8,7 @@ one. docs/verification.md derives both.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from math import sqrt
 from typing import Any, NamedTuple, cast
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from kernels.common.tiles import on_tiles
+from kernels.matmul.check_defined import functions, sums_and_sizes
 from kernels.matmul.check_floats import ADDITION, FloatCheck, Side
 from kernels.matmul.check_groups import Groups, signed_groups, signed_groups_and_rounds
 from kernels.matmul.check_limits import Limits, Sums, share_of
@@ -25,6 +27,7 @@ from kernels.matmul.formats import FORMATS, Format
 # Bits that the check keeps of factors, whose numbers it does not round: all of float16 and float32, and of float64 what
 # is above 2^-400 of the largest number of its line.
 KEPT = {"float16": 64, "float32": 400, "float64": 400}
+FEW = 64  # elements that need no compiled code
 LIKELY = 6.0  # times the root of the sum of the squares of what each rounding may be
 
 
@@ -60,8 +63,13 @@ class LibraryLimits(Limits):
 
 
 class Judged(NamedTuple):
-    """What the sums of a tile say: places of those to examine; which of them are wide; what the others admit."""
+    """What the sums of a tile say: places of those to examine; which of them are wide; what the others admit.
 
+    `part` are its rows, `small` places of elements that the sums could hide, or None if they are many.
+    """
+
+    part: slice
+    small: Array | None
     off: Array
     wide: Array
     admitted: float
@@ -114,6 +122,7 @@ class LibraryCheck(FloatCheck):
         for places, admitted in ((off, "admitted"), (off[wide], "most_admitted")):
             if (lines := self._examined(places, self.groups)) is not None:
                 self.undetected = max(self.undetected, *(getattr(tile, admitted) for tile in judged))
+                lines += self._wrong_small(sums, self.groups, [(tile.part, tile.small) for tile in judged])
                 return lines + self.wrong_elsewhere()
         return self.wrong_singly()
 
@@ -125,14 +134,50 @@ class LibraryCheck(FloatCheck):
         part, compared = sums.parts[number], sums.compared(number, limits)
         differences = np.abs(compared.differences)
         elsewhere = self.rows.some(self.rows.nonfinite | self.overflowed_rows, None, part)
-        off = ~(differences <= compared.likely) & ~elsewhere
-        wide = off & ~(differences <= compared.most)
+        finite = differences < np.inf  # scaling may overflow
+        off = ~((differences <= compared.likely) & finite) & ~elsewhere
+        wide = off & ~((differences <= compared.most) & finite)
         # With either sign of an element a sum is off by what the element is off by, or more.
         errors = (differences + compared.norms * limits.check + limits.underflow) * UPWARDS
         admitted = (share_of(np.where(some | elsewhere, 0, errors), compared.sizes) for some in (off, wide))
         places = np.argwhere(off)
         places[:, -2] += part.start
-        return Judged(places, wide[off], *admitted)
+        return Judged(part, self._small(sums, self.groups, number, errors), places, wide[off], *admitted)
+
+    def _wrong_places(self, sums: Sums, groups: Groups, places: Array) -> list[str]:
+        """Errors beyond the bound in elements that sums could hide."""
+        library = functions() if places.shape[1] == 2 and len(places) > FEW else None
+        if not library:
+            stacks, which = np.unique(places[:, :-2], axis=0, return_inverse=True)
+            return [
+                line
+                for number, batch in enumerate(map(tuple, stacks.tolist()))
+                for line in self._wrong_conventionally(
+                    batch or None, *map(np.unique, places[which.reshape(-1) == number, -2:].T)
+                )
+            ]
+        return [
+            f"element {place} of the region: got {self.product[*place]}, which is not the sum of its products"
+            for place in places[self.beyond(library, places)][:3].tolist()
+        ]
+
+    def beyond(self, library: ctypes.CDLL, places: Array) -> Array:
+        """Which elements of a matrix, given by row and column, are beyond their bound."""
+        scales = self.rows.scales.reshape(-1), self.columns.scales.reshape(-1)
+        product, magnitudes = sums_and_sizes(library, self.factors, scales, places)
+        rows, columns = places.T
+        scaled, bound = self._bounds(self.product[rows, columns], scales[0][rows] + scales[1][columns], magnitudes)
+        return np.asarray(~(np.abs(scaled - product) <= bound))
+
+    def _bounds(self, got: Array, scales: Array, magnitudes: Array) -> tuple[Array, Array]:
+        """Elements in the scale of their rows and columns, and how far they may be from sums of these magnitudes."""
+        scaled = scaled_back(got.astype(np.float64), scales)
+        bound = (self.conventional + gamma_of(self.inner + self.chunks)) * magnitudes
+        if self.is_half:
+            bound += np.where(np.isfinite(scaled), 2.0**-self.format.precision * np.abs(scaled), 0)
+        bound += np.ldexp(self.halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
+        bound *= UPWARDS
+        return scaled, bound
 
     def wrong_block(self, batch: Batch, rows: Any, columns: Any) -> list[str]:
         """Errors in some rows and columns beyond the bound, element by element."""
@@ -140,15 +185,10 @@ class LibraryCheck(FloatCheck):
 
     def _compare_conventionally(
         self, batch: Batch, rows: Array, columns: Any, got: Any, product: Any, magnitudes: Any, terms: Any
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array]:
         """Like that of `ElementCheck`, but sums may overflow on the way: to infinities of both signs, thus to NaN."""
         scales = self.rows.some(self.rows.scales, batch, rows) + self.columns.some(self.columns.scales, batch, columns)
-        scaled = scaled_back(got.astype(np.float64), scales)
-        bound = (self.conventional + gamma_of(self.inner + self.chunks)) * magnitudes
-        if self.is_half:
-            bound += np.where(np.isfinite(scaled), 2.0**-self.format.precision * np.abs(scaled), 0)
-        bound += np.ldexp(self.halves, self.format.least - 1 - scales) + UNDERFLOW * (self.inner + 1)
-        bound *= UPWARDS
+        scaled, bound = self._bounds(got, scales, magnitudes)
         largest, of_sums = (
             np.ldexp(1 - 2.0 ** -(format.precision + 1), format.top - scales)
             for format in (self.format, self._sums_format)
@@ -158,6 +198,8 @@ class LibraryCheck(FloatCheck):
         right = np.abs(scaled - product) <= bound
         right |= np.isinf(got) & (np.sign(got) * product + bound >= largest)
         right |= ~finite & overflows
+        # Where all terms are zero, far below the largest numbers of the row and the column, so is the element.
+        right &= ~self._disjoint(right & (got != 0) & (magnitudes <= UNDERFLOW), (batch, rows, columns))
         if terms is not None:
             plus, minus, undefined = np.asarray(terms > 0)
             undefined |= plus & minus
@@ -165,7 +207,7 @@ class LibraryCheck(FloatCheck):
             for one, infinity in ((plus, np.inf), (minus, -np.inf)):
                 right = np.where(~undefined & one, (got == infinity) | (np.isnan(got) & overflows), right)
             finite &= ~(plus | minus | undefined)
-        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), right
+        return *self.admitted(np.where(finite, 2 * bound, 0), batch, rows), ~right, np.zeros_like(right)
 
     @property
     def conventional(self) -> float:

@@ -19,6 +19,9 @@ LOOSE = {"float16": 2.0**-7, "float32": 2.0**-12, "float64": 2.0**-32}
 LIKELY = {"float16": 2.25, "float32": 6.0, "float64": 6.0}
 # The same in the groups of large factors; of float16 hardly any right sum is examined then.
 LOOSE_LARGE, LIKELY_LARGE = {"float16": 2.0**-3, "float64": 2.0**-31}, 3.5
+# Elements up to so many times what could hide in them are computed from their definition: what is off by a quarter of
+# itself does not pass, such as a wrong sign or exponent.
+SMALL = 4.0
 # Likewise of float16, of the mean of the sums that an element is in, as a share of the limit for that mean: in small
 # groups, where elements below half of it are examined besides, and in others.
 MEAN = 0.75, 1.0

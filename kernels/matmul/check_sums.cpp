@@ -180,15 +180,31 @@ extern "C" size_t judge(int type, size_t rows, size_t sums, const void* differen
 
 // Rows of C: writes the row and the column of suspects, at most so many of them, and returns how many there are.
 extern "C" size_t suspects(int type, const Matrix* c, const Rounds* rounds, const void* differences,
-                           const void* limits, double share, int small, void* buffer, int32_t* places,
+                           const void* limits, double share, void* buffer, int32_t* places,
                            size_t most) {
     size_t number = 0;
-    CALL(find_suspects, *c, *rounds, differences, limits, share, small, buffer, places, most, number)
+    CALL(find_suspects, *c, *rounds, differences, limits, share, buffer, places, most, number)
     return number;
 }
 
-// Rows of A and of B: adds to out, for each place, a row and a column, the sum of its products.
+// Rows of A and of B: adds to out, for each place, a row and a column, the sum of its products, all in double precision.
 extern "C" void dots(int type, const Matrix* a, const Matrix* b, const int32_t* places, size_t number, void* memory,
                      double* out) {
-    CALL(add_dots, *a, *b, places, number, memory, out)
+    if (type == FLOAT16) add_dots<Half, double>(*a, *b, places, number, memory, out);
+    if (type == FLOAT32) add_dots<float, double>(*a, *b, places, number, memory, out);
+    if (type == FLOAT64) add_dots<double, double>(*a, *b, places, number, memory, out);
+}
+
+// Rows of C: writes the row and the column of elements up to the largest limit of their sums, at most so many of them; by
+// row, the largest limits, and those of all sums; columns are scaled. With bits of the numbers that are not zero, elements
+// that are +0 and have no terms do not count. Writes how many there are, and how many of them are +0.
+extern "C" void small(int type, const Matrix* c, const Rounds* rounds, const double* by_column, const double* largest,
+                      const double* limits, const uint64_t* row_bits, const uint64_t* column_bits, size_t words,
+                      int32_t* places, size_t most, int64_t* counts) {
+    const auto find = [&](auto of) {
+        find_small<decltype(of)>(*c, *rounds, by_column, largest, limits, row_bits, column_bits, words, places, most, counts);
+    };
+    if (type == FLOAT16) find(Half{});
+    if (type == FLOAT32) find(float{});
+    if (type == FLOAT64) find(double{});
 }

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.common.tiles import on_tiles, tiles
-from kernels.matmul.check_compiled import GroupsOf, LimitsOf, Matrix, RoundsOf, matrix_of
+from kernels.matmul.check_compiled import CACHE_LINE, GroupsOf, LimitsOf, Matrix, RoundsOf, aligned, depth_of, matrix_of
+from kernels.matmul.check_defined import Support
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
 from kernels.matmul.check_lines import INNER, TYPES, UPWARDS, Array, gamma_of, weights_of
 from kernels.matmul.check_measured import Measured
 
 # As in check_sums.cpp.
-HEIGHT, LANES, JOINED = 128, 4, 8
+HEIGHT = 128
 
 # Columns of a block, of which each sum adds up its own: a few of every group, and vectors of them stay in the cache.
 WIDTH, OF_GROUP = 256, 16
 
 HELD = 2**23  # numbers of sums of rows of B that are held at a time
+ZEROS = 2**18  # products of elements that are zero, from which on it is worth to know which have terms
 DOTS = 2 * INNER  # products of each of some elements that a thread adds up at a time
-CACHE_LINE = 64
-
-
-def depth_of(starts: Array) -> int:
-    """Additions until a number is part of the sum of its group, at most, from `starts` of `Groups.members`."""
-    of_lanes, blocks = -(-np.diff(starts) // LANES), len(starts)
-    of_block = int(of_lanes.reshape(blocks, -1, 2).sum(-1).max(initial=0)) + LANES.bit_length() - 1
-    return of_block + min(blocks, JOINED) + -(-blocks // JOINED)
 
 
 class TileSums:
@@ -83,7 +76,7 @@ class TileSums:
     def run(self, of_columns: OfColumns | None = None) -> OfColumns | None:
         """Compute the sums of A' B'; what does not depend on A is kept, unless there is too much of it."""
         everywhere, shape = range(len(self.parts)), (len(self.parts), HEIGHT)
-        self._products = _aligned((len(self.parts), self._number, HEIGHT), np.dtype(np.float64))
+        self._products = aligned((len(self.parts), self._number, HEIGHT), np.dtype(np.float64))
         self._norms, self._sizes = np.zeros(shape), np.zeros(shape)
         self.squares_of_sums, self.squares_of_columns = np.zeros(self._number), np.zeros(self._of.factors.columns)
         for slab in self._slabs:
@@ -109,7 +102,7 @@ class TileSums:
             arrays[-1][:, :rows] = own.T
         pointers = [array.ctypes.data for array in arrays] + [None] * (own is None)
         parts_of_bounds = LimitsOf(*pointers, limits.powers, limits.roundings, limits.underflow, UPWARDS)
-        differences, likely, most = (_aligned(products.shape, self._real, np.empty) for _ in range(3))
+        differences, likely, most = (aligned(products.shape, self._real, np.empty) for _ in range(3))
         self._call(
             "compare", self._product(number), self._members, parts_of_bounds, self._weights, products, sizes,
             self._buffer(self._width), differences, likely, most,
@@ -145,7 +138,7 @@ class TileSums:
 
     def own_bounds(self, numbers: Sequence[int]) -> dict[int, Array]:
         """The error of the sums of A' B' in some tiles, from the magnitudes of all terms."""
-        bounds = _aligned((len(numbers), self._number, HEIGHT), np.dtype(np.float64))
+        bounds = aligned((len(numbers), self._number, HEIGHT), np.dtype(np.float64))
         of_product, of_group = gammas(self)
         for slab in self._slabs:
             vectors, sizes = (self._vectors(slab, sizes).vectors for sizes in (False, True))
@@ -158,8 +151,8 @@ class TileSums:
         return {number: bounds[at].T[:height] for at, (number, height) in enumerate(zip(numbers, heights, strict=True))}
 
     def suspects(self, number: int, compared: Compared, share: float, most: int) -> Array | None:
-        """Elements of a tile whose error, by the mean of their sums, is above a limit; of small groups also those below
-        half of it.
+        """Elements of a tile whose error, by the mean of their sums, is above a limit, and those that are not far above
+        it themselves.
 
         Parameters
         ----------
@@ -179,9 +172,48 @@ class TileSums:
         places = np.empty((most, 2), np.int32)
         count = self._call(
             "suspects", self._product(number), self._rounds, compared.differences, compared.likely, share,
-            self._groups.are_small, self._buffer(self._of.factors.columns), places, most,
+            self._buffer(self._of.factors.columns), places, most,
         )  # fmt: skip
         return places[:count] + np.array([self.parts[number].start, 0]) if count <= most else None
+
+    def small(self, number: int, limits: Array, most: int, support: Callable[[], Support | None]) -> Array | None:
+        """Elements of a tile up to the largest limit of their sums.
+
+        Parameters
+        ----------
+        number
+            The tile.
+        limits : float64 array, shape (rows, sums)
+            Below zero in rows to leave out.
+        most
+            Number of elements.
+        support
+            Called if many are +0: with it, those whose row and column share no place do not count.
+
+        Returns
+        -------
+        int64 array, shape (n, 2)
+            Rows and columns of C; None if they are more.
+        """
+        part, of = self.parts[number], self._of
+        rows, columns = of.rows.scales[part], of.columns.scales.reshape(-1)
+        by_column = np.where(of.columns.nonfinite.reshape(-1), np.nan, np.ldexp(1.0, -columns))
+        limits = np.ascontiguousarray(limits * np.ldexp(1.0, rows))
+        tile, places = matrix_of(of.product[part]), np.empty((most, 2), np.int32)
+        largest, counts = limits.max(1, initial=-1), np.zeros(2, np.int64)
+        bits: list[Any] = [None, None, 0]
+        for again in (False, True):
+            self._call("small", tile, self._rounds, by_column, largest, limits, *bits, places, most, counts)
+            if again or counts[1] * of.factors.inner <= ZEROS:
+                break
+            if not (whole := support()):
+                break
+            bits = [whole.rows[part], whole.columns, whole.rows.shape[1]]
+        return places[: counts[0]] + np.array([part.start, 0]) if counts[0] <= most else None
+
+    def norms_of(self, rows: Array) -> Array:
+        """Norms of some rows of A'; the tiles have to be all of C."""
+        return np.asarray(np.sqrt(self._norms.reshape(-1)[rows]))
 
     def dots(self, places: Array) -> tuple[Array, Array, Array]:
         """Some elements of A' B'.
@@ -198,21 +230,23 @@ class TileSums:
         """
         factors, every = self._of.factors, slice(None)
         places = np.ascontiguousarray(places, np.int32)
+        by_row, by_column = (
+            [power.astype(np.float64) for power in powers] for powers in (self._row_powers, self._column_powers)
+        )
 
         def add(inner: slice) -> Array:
             total = np.zeros(len(places))
-            memory = np.empty(INNER * (factors.rows + factors.columns), self._real)
+            memory = np.empty(INNER * (factors.rows + factors.columns))
             a = self._of.rows.finite(factors.a(slice(0, factors.rows), inner), None, every)
             b = self._of.columns.finite(factors.b(inner), None, every)
             for part in tiles(inner.stop - inner.start, INNER):
-                lines = matrix_of(a[:, part], self._row_powers), matrix_of(b[part], (), self._column_powers)
+                lines = matrix_of(a[:, part], by_row), matrix_of(b[part], (), by_column)
                 self._call("dots", *lines, places, len(places), memory, total)
             return total
 
         elements = np.sum(on_tiles(add, tiles(factors.inner, DOTS)), 0)
         # Each number of a vector, of 16 bytes at least, adds up its share of the products; then they are added up.
-        numbers = 16 // self._real.itemsize
-        gamma = gamma_of(INNER // numbers + numbers.bit_length() - 1, self.unit) + gamma_of(factors.inner)
+        gamma = gamma_of(INNER // 2 + 1) + gamma_of(factors.inner)
         norms = np.sqrt(self._norms.reshape(-1)[places[:, 0]] * self.squares_of_columns[places[:, 1]])
         return elements, gamma * norms, self._sizes.reshape(-1)[places[:, 0]]
 
@@ -221,7 +255,7 @@ class TileSums:
         factors, every = self._of.factors, slice(None)
         length = -(-(slab.stop - slab.start) // CACHE_LINE) * CACHE_LINE
         # Rows that are large powers of two apart would evict each other from the cache.
-        vectors = _aligned((self._number, length + CACHE_LINE // 2), self._real)
+        vectors = aligned((self._number, length + CACHE_LINE // 2), self._real)
 
         def add(part: slice) -> tuple[Array, Array]:
             squares = np.zeros(factors.columns)
@@ -258,17 +292,9 @@ class TileSums:
 
     def _buffer(self, columns: int) -> Array:
         """A vector for each of so many columns."""
-        return _aligned((min(columns, self._of.factors.columns), CACHE_LINE), np.dtype(np.uint8), np.empty)
+        return aligned((min(columns, self._of.factors.columns), CACHE_LINE), np.dtype(np.uint8), np.empty)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         """Call a function, with the addresses of arrays."""
         addresses = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in arguments)
         return getattr(self._library, name)(self._type, *addresses)
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[..., Array] = np.zeros) -> Array:
-    """Numbers from the start of a cache line on: a vector that crosses two would be two loads."""
-    nbytes = math.prod(shape) * dtype.itemsize
-    memory = make(nbytes + CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    return memory[start : start + nbytes].view(dtype).reshape(shape)

@@ -54,6 +54,8 @@ typedef Format<uint16_t, 10, 15> Half;
 typedef Format<uint32_t, 23, 127> Single;
 typedef Format<uint64_t, 52, 1023> Double;
 
+constexpr uint64_t NOT_A_NUMBER = 0x7ff8000000000000;  // the one of all results
+
 // Adds integer * 2**shift.
 template <class Sum>
 void add(Sum& sum, uint64_t integer, int shift, bool negative) {
@@ -149,7 +151,7 @@ struct Window {
 
     bool is(uint64_t result) {
         if (__builtin_expect(nan || above || below, 0)) {
-            if (nan || (above && below)) return Double::nan(result);
+            if (nan || (above && below)) return result == NOT_A_NUMBER;
             return result == (Double::SIGN - Double::HIDDEN) + (below ? Double::SIGN : 0);
         }
         return rounded(sum, result, place);

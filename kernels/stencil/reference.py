@@ -44,7 +44,7 @@ def wrong_sums(x: NDArray[Any], sums: NDArray[Any], radius: int) -> NDArray[np.b
     ----------
     x : array of integers or floats, shape (rows, length + 2 * radius)
     sums : array of int64, uint64 or float64, shape (rows, length)
-        Where the sum is NaN, any NaN is right; where it is zero, only 0.0.
+        Where the sum is NaN, only `numpy.nan` is right, to the last bit; where it is zero, only 0.0.
     radius
     """
     width = 2 * radius + 1
@@ -99,7 +99,7 @@ def _floats_wrong(x: NDArray[Any], sums: NDArray[np.float64], width: int) -> NDA
     nan, above, below = (_sliding(kind, width) > 0 for kind in (np.isnan(x), x == np.inf, x == -np.inf))
     nan |= above & below
     wrong = np.where(above, sums != np.inf, sums != -np.inf)
-    wrong[nan] = ~np.isnan(sums[nan])
+    wrong[nan] = sums[nan].view(np.uint64) != np.array(np.nan).view(np.uint64)
     rest = ~(nan | above | below)
     plain = np.where(rest, sums, np.nan)
     wrong[rest] = _rounded_wrong(np.where(finite, x, x.dtype.type(0)), plain, width)[rest]

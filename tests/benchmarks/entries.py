@@ -70,6 +70,7 @@ ENTRIES = {
     "command": Entry("cpu", {"mebibytes": 1, "repeats": 1, "jobs": ("histogram", "matmul")}),
     "product_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100, "large": 200, "large_rows": 20}),
     "library_errors": Entry("cpu", {"sizes": (32, 128), "trials": 100}),
+    "hidden_errors": Entry("any", {"trials": 1, "ways": ("short sums", "compiled sums", "library")}),
     "verified_streaming": Entry(
         "any", {"mebibytes": 1, "times": TWICE, "repeats": 1, "dtypes": ("int32",)}, of="verified_rates.streaming"
     ),

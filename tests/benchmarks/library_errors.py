@@ -28,10 +28,15 @@ class _Noting(LibraryCheck):
         super().__init__(*arguments)
         self.caught: set[int] = set()
 
-    def _compare_conventionally(self, batch: Any, rows: Array, *more: Any) -> tuple[Array, Array, Array]:
-        errors, sizes, right = super()._compare_conventionally(batch, rows, *more)
-        self.caught.update(rows[~right.all(-1)].tolist())
-        return errors, sizes, right
+    def _compare_conventionally(self, batch: Any, rows: Array, *more: Any) -> tuple[Array, Array, Array, Array]:
+        errors, sizes, wrong, unsure = super()._compare_conventionally(batch, rows, *more)
+        self.caught.update(rows[wrong.any(-1)].tolist())
+        return errors, sizes, wrong, unsure
+
+    def beyond(self, library: Any, places: Array) -> Array:
+        beyond = super().beyond(library, places)
+        self.caught.update(places[beyond, 0].tolist())
+        return beyond
 
 
 def measure(sizes: tuple[int, ...] = (128, 1024, 4096), trials: int = 1000) -> dict[str, Any]:

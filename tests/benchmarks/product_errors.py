@@ -14,7 +14,9 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul import check_elements, check_floats
+from kernels.matmul import check_floats
+from kernels.matmul.check_defined import defined, functions
+from kernels.matmul.check_exactly import DefinedCheck
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.factors import Factors
@@ -120,16 +122,21 @@ def planted(right: Array, change: Callable[..., Array], random: np.random.Genera
 
 
 def _caught(a: Array, b: Array, product: Array, seed: int) -> tuple[FloatCheck, set[int]]:
-    """Rows in which the check examines an element term by term, which decides: those of its errors."""
+    """Rows in which an element that the check examines differs from its definition."""
     rows: set[int] = set()
+    library = functions()
+    assert library
 
-    def examined(factors: Factors, product: Array, places: Any, format: Any) -> list[str]:
-        rows.update(row for row, _ in places)
-        return ["found"]
+    def examined(check: FloatCheck, places: Array, bounded: bool = False) -> list[str]:
+        exponents = [lines.exponents.reshape(-1) for lines in (check.rows, check.columns)]
+        right = defined(library, check.factors, exponents, places, check.format)
+        got = product[tuple(places.T)]
+        wrong = places[right != got, 0]
+        rows.update(wrong.tolist())
+        return ["found"] * bool(len(wrong))
 
     check = FloatCheck(Factors.of(a, b), product.shape, FORMATS[product.dtype.name], np.random.default_rng(seed))
-    all_of_them = {"wrong_elements": examined, "EXAMINED": 2**60, "EXAMINED_PRODUCTS": 2**60}
-    with patch.multiple(check_elements, **all_of_them), patch.object(check_floats, "BUDGET", 2**60):
+    with patch.object(DefinedCheck, "wrong_exactly", examined), patch.object(check_floats, "BUDGET", 2**60):
         assert bool(check.wrong(product)) == bool(rows)
     return check, rows
 

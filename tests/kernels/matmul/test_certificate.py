@@ -173,3 +173,16 @@ def test_enough_is_enough(dtype: str, inner: int) -> None:
         line.first, line.end = np.array([0]), np.array([inner])
     assert enough == MOST_TOTAL or certificate.certain().all()
     assert inner < 64 or enough <= 2**15
+
+
+@pytest.mark.parametrize("inner", [1 << power for power in range(18, 29)])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_what_saturates_is_certain(dtype: str, inner: int) -> None:
+    """Whatever sums of more than 2**18 products of leading bits are: so a check need not saturate them."""
+    format = FORMATS[dtype]
+    certificate = Certificate(format)
+    certificate.inner, certificate.totals = inner, np.array([float(MOST_TOTAL)])
+    for line in certificate.lines:
+        line.size, line.loss = np.array([2.0**BITS * inner]), np.array([float(BITS - format.kept)])
+        line.first, line.end = np.array([0]), np.array([inner])
+    assert certificate.certain().all() and (2**BITS - 1) ** 2 * (1 << 18) < MOST_TOTAL

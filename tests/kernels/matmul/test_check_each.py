@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -17,19 +14,10 @@ from tests.cases.matmul import FLOATS, KINDS, Array, defined, factors, generator
 
 
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[FloatCheck]:
-    """The checks that decided where the compiled one was not sure."""
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     if functions() is None:
         pytest.skip("no C++ compiler")
-    made: list[FloatCheck] = []
-
-    def make(*arguments: Any) -> FloatCheck:
-        made.append(FloatCheck(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(check_each, "FloatCheck", make)
     monkeypatch.setattr(check_each, "COMPILED", 1)
-    return made
 
 
 def checked(a: Array, b: Array, product: Array) -> tuple[list[str], float]:
@@ -37,31 +25,28 @@ def checked(a: Array, b: Array, product: Array) -> tuple[list[str], float]:
     library = functions()
     assert library is not None
     format = FORMATS[product.dtype.name]
-    check = EachCheck(library, Factors.of(a, b), product.shape, format, np.random.default_rng(0))
+    check = EachCheck(library, Factors.of(a, b), product.shape, format)
     with np.errstate(all="ignore"):
         return check.wrong(product), check.undetected
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_right_products_pass(asked: list[FloatCheck], dtype: str, kind: str) -> None:
+def test_right_products_pass(dtype: str, kind: str) -> None:
     """By the definition, element by element: uncertain ones, infinities and NaN, too."""
     for sizes in ((1, 1, 1), (9, 1, 8), (5, 2, 7), (3, 8, 40), (4, 64, 3), (40, 3, 130)):
         a, b = factors(kind, dtype, *sizes)
-        assert checked(a, b, defined(a, b))[0] == [] and not asked
+        assert checked(a, b, defined(a, b))[0] == []
 
 
-@pytest.mark.parametrize("few", [0, 3, 64])
-def test_elements_that_it_is_not_sure_of(monkeypatch: pytest.MonkeyPatch, asked: list[FloatCheck], few: int) -> None:
-    """They are compared with the definition, or by the other check if they are many."""
-    monkeypatch.setattr(check_each, "FEW", few)
+def test_sums_that_overflow_in_order_are_scaled() -> None:
     a, b = np.array([[2.0**1023, 2.0**1023, -(2.0**1023), 2.0**-99]]).repeat(5, 0), np.ones((4, 3))
     b[3] = 2.0**700
     with np.errstate(all="ignore"):
         right = defined(a, b)
-    assert np.isfinite(right).all() and checked(a, b, right)[0] == [] and len(asked) == (few < right.size)
+    assert np.isfinite(right).all() and checked(a, b, right)[0] == []
     wrong = right.copy()
-    wrong[4, 2] /= 2
+    wrong[4, 2] = np.nextafter(right[4, 2], 0)
     assert checked(a, b, wrong)[0]
 
 
@@ -74,16 +59,12 @@ def test_every_element_is_compared(dtype: str, kind: str) -> None:
         right = defined(a, b)
         steps = (2 if dtype != "float64" else 3) * (inner + 2)
         for place in np.ndindex(right.shape):
-            element, others = right[place], [np.nan, np.inf, -np.inf]
-            # The check's own numbers may underflow far below the largest products.
-            lines = (np.abs(line[np.isfinite(line)].astype(np.float64)) for line in (a[place[0]], b[:, place[1]]))
-            largest = sum(math.frexp(line.max(initial=0))[1] for line in lines)
-            visible = not np.isfinite(element) or math.frexp(element)[1] > largest - 900
-            if element and visible:
-                others.append(0.0)
+            element, others = right[place], [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0]
+            if np.isfinite(element):
+                others += [-element, element / 2, 2 * element]
             with np.errstate(all="ignore"):
                 terms = np.abs(a[place[0]].astype(np.float64) * b[:, place[1]].astype(np.float64)).sum()
-                if visible and np.isfinite(element) and terms == abs(float(element)):  # nothing cancels
+                if np.isfinite(element) and terms == abs(float(element)):  # nothing cancels
                     for end in (np.inf, -np.inf):
                         other = element
                         for _ in range(steps):
@@ -94,7 +75,7 @@ def test_every_element_is_compared(dtype: str, kind: str) -> None:
             for other in others:
                 wrong = right.copy()
                 wrong[place] = other
-                if np.array(other, dtype).tobytes() == element.tobytes() or (np.isnan(other) and np.isnan(element)):
+                if np.array(other, dtype).tobytes() == element.tobytes():
                     continue
                 assert checked(a, b, wrong)[0], f"{place}: {element} replaced by {other}"
 
@@ -119,23 +100,22 @@ def test_errors_above_what_is_admitted_are_found(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_what_is_admitted(dtype: str) -> None:
-    """Twice the bound of the largest element; of one that is uncertain, that of a conventional dot product."""
+    """Twice the bound of the largest element; nothing of one that is uncertain."""
     random, half = generator("bound", dtype), 2.0 ** -FORMATS[dtype].precision
     a, b = np.ones((1, 1), dtype), random.uniform(0.6, 0.9, (1, 20)).astype(dtype)
     lines, admitted = checked(a, b, on_cpu(a, b))
     numbers = b.astype(np.float64)
     expected = 2 * (half + 2 * 2.0**-53) * numbers.max() / np.sqrt(np.square(numbers).mean())
-    assert lines == [] and admitted == pytest.approx(expected, rel=1e-3)
+    assert lines == [] and admitted == pytest.approx(expected, rel=1e-3, abs=0)
     tiny = 2.0**-60 if dtype == "float64" else 2.0**-14 if dtype == "float16" else 2.0**-40
     a, b = np.array([[1, tiny]], dtype), np.array([[tiny], [1]], dtype)
     lines, admitted = checked(a, b, on_cpu(a, b))
-    if dtype != "float16":  # which keeps all of these bits
-        gamma = 2 * half / (1 - 2 * half)
-        assert lines == [] and admitted == pytest.approx(2 * (half + gamma + 3 * 2.0**-53), rel=1e-3)
+    # Of float16, which keeps all of these bits, it is certain; otherwise it has to equal its definition.
+    assert lines == [] and (admitted > 0) == (dtype == "float16")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_stacks_parts_and_gaps(monkeypatch: pytest.MonkeyPatch, asked: list[FloatCheck], dtype: str) -> None:
+def test_stacks_parts_and_gaps(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     a, b = factors("special", dtype, 70, 3, 140)
     left, right = np.stack([a, a[::-1], a + a[0, 0]]), np.stack([b, b[:, ::-1]])
     for elements, rows in ((check_each.ELEMENTS, check_each.ROWS), (1, 3)):
@@ -143,14 +123,13 @@ def test_stacks_parts_and_gaps(monkeypatch: pytest.MonkeyPatch, asked: list[Floa
         monkeypatch.setattr(check_each, "ROWS", rows)
         for x, y in ((left[:, None], right), (a, right), (left, b), (a, b), (a, b[:, ::2]), (left[:, :1], right[:1])):
             product = on_cpu(x, y)
-            assert checked(x, y, product)[0] == [] and not asked
+            assert checked(x, y, product)[0] == []
             gaps = np.repeat(product, 2, axis=-2)[..., ::2, :]
-            assert checked(x, y, gaps)[0] == [] and not asked
+            assert checked(x, y, gaps)[0] == []
             place = tuple(length - 1 for length in product.shape)
             product[place] = 77 if product[place] != 77 else 78
             lines, _ = checked(x, y, product)
-            assert str(list(place)) in lines[0] or f"row {list(place[:-1])}" in lines[0]
-            asked.clear()
+            assert len(lines) == 1 and str(list(place)) in lines[0]
 
 
 def test_what_it_is_chosen_for() -> None:

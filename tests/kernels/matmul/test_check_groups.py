@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kernels.matmul import check_groups
+from kernels.matmul.check_compiled import depth_of
 from kernels.matmul.check_groups import ESCAPE, Groups, hidden, random_groups, single_columns
-from kernels.matmul.check_sums import depth_of
 from tests.cases.matmul import FLOATS
 
 

@@ -47,6 +47,20 @@ def test_residues_are_exact(dtype: str, kind: str, shape: tuple[int, int], compi
     np.testing.assert_array_equal(residues(library, np.repeat(matrix, 2, axis=0)[::2], vectors, primes), got)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_sums_of_more_products_than_64_bits_can_add_up(dtype: str) -> None:
+    """All numbers, and all residues, are the largest: twice as many products would not fit."""
+    library = check_integers.functions()
+    if library is None:
+        pytest.skip("no C++ compiler")
+    primes, length = np.array([8191] * TRIALS), 2**21 + 3  # the largest prime below 2**13
+    assert 8191 in PRIMES
+    for number in (np.iinfo(dtype).max, np.iinfo(dtype).min):
+        row, vectors = np.full((1, length), number, dtype), np.full((length, TRIALS), 8190)
+        expected = int(number) * 8190 * length % 8191
+        assert residues(library, row, vectors, primes).tolist() == [[expected] * TRIALS]
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_residues_of_stacks(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     """Matrices and vectors that broadcast, some at a time."""

@@ -10,7 +10,7 @@ import pytest
 
 import kernels.matmul.factors
 from kernels.common import cxx
-from kernels.matmul import check_floats, check_groups
+from kernels.matmul import check_floats, check_groups, check_library
 from kernels.matmul.check_library import LibraryCheck
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS
@@ -90,6 +90,22 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_any_order_of_summation_passes(dtype: str, kind: str, order: Callable[[Array, Array], Array]) -> None:
     a, b = factors(kind, dtype, 9, 50, 14)
     assert not checked(a, b, rounded(a, b, order))[1]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("few", [0, 64])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_elements_that_sums_could_hide(monkeypatch: pytest.MonkeyPatch, dtype: str, few: int) -> None:
+    """An element far below the others of its row, and far above its own bound, is neither zero nor negative."""
+    monkeypatch.setattr(check_library, "FEW", few)
+    a, b = factors("ordinary", dtype, 40, 50, 14)
+    a[3, 7], b[:, 5] = np.ldexp(a[3, 7], 10 - FORMATS[dtype].precision), np.arange(50) == 7
+    product = rounded(a, b)
+    assert checked(a, b, product)[1] == []
+    for factor in (0, -1, 2, 0.5):
+        wrong = product.copy()
+        wrong[3, 5] *= np.array(factor, dtype)
+        assert checked(a, b, wrong)[1], factor
 
 
 @pytest.mark.usefixtures("way")
