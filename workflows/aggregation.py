@@ -114,6 +114,36 @@ def of_others(
 
 
 @dataclass(frozen=True)
+class Lines(Generic[Options]):
+    """What a job does with the partials of many rows at once: int64 arrays of shape (rows, entries), a line for each.
+
+    Attributes
+    ----------
+    results
+        (lines of all rows, options) -> their results, a sequence.
+    combine
+        Two arrays of lines, of the same rows -> one, as the job combines partials.
+    broken
+        (lines, samples of each) -> the first line that breaks an invariant of the job, or None.
+    check
+        (samples in either byte order, begin of each row, end of each, options) -> lines, as the check of the job makes
+        partials; None where the job's own check, row by row, is as fast, and without a compiler.
+    place
+        (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
+    line, partial
+        The line of a partial, and the partial of a line.
+    """
+
+    results: Callable[[NDArray[np.int64], Options], Sequence[Any]]
+    combine: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
+    broken: Callable[[NDArray[np.int64], NDArray[np.int64]], int | None]
+    check: Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], Options], NDArray[np.int64] | None]
+    place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]] | None = None
+    line: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partial: partial
+    partial: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda line: line
+
+
+@dataclass(frozen=True)
 class Aggregation(Generic[Options]):
     """One job.
 
@@ -134,8 +164,12 @@ class Aggregation(Generic[Options]):
         together, are not what the job needs, `Disproved`.
     compute_rows
         (block, options of all rows or of each, `workflows.rows.Stretch`) -> for each row of the stretch the partial
-        that compute gives for it alone: integers of shape (rows, entries) where the block is; None where it cannot. The
-        attribute is None if rows are computed one by one. Code that replaces compute must replace or drop it.
+        that compute gives for it alone, or its line, positions counted from its first sample: integers of shape
+        (rows, entries) where the block is, or on the host; None where it cannot. The attribute is None if rows are
+        computed one by one. Code that replaces compute must replace or drop it.
+    lines
+        How partials of many rows with the same options are treated at once; None if one by one. Code that changes
+        partials must replace or drop it.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
@@ -228,6 +262,7 @@ class Aggregation(Generic[Options]):
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
     compute_rows: Callable[[Any, tuple[Options, ...], Any], Any] | None = None
+    lines: Lines[Options] | None = None
     check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
     prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None

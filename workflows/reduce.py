@@ -22,6 +22,7 @@ from kernels.reduce.reference_powers import reduce_reference_with_powers
 from workflows.aggregation import Aggregation
 from workflows.moments import Moments
 from workflows.order_statistics import NAMES, is_order_statistic, with_order_statistics
+from workflows.reduce_rows import LINES, compute_rows
 from workflows.reduce_result import Exact, ReduceResult
 
 # What each operation needs.
@@ -188,6 +189,8 @@ _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,
+    compute_rows=lambda block, options, stretch: compute_rows(block, options[0].parts, stretch),
+    lines=LINES,
     combine=combine,
     finalize=finalize,
     reference=lambda block, options: reduce_reference_with_powers(block, options.parts),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial as partial_
+from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 from kernels.common.compiled_check import CompiledCheck
 from kernels.common.turns_check import TurnsCheck, fits
 from workflows.aggregation import Aggregation, Check
-from workflows.rows import Part, RowsOptions, encoded, encoded_lines
+from workflows.rows import Rows, RowsOptions, Stretch
+from workflows.rows_partial import Part, combined, encoded, encoded_lines
 
 # Samples of a row, which the reference recomputes faster than a check can be made for them: one for so many bytes of
 # memory of the check, whose pages have to be mapped, and at most.
@@ -31,6 +34,21 @@ def of_run(
     return workflow.place(partial, options.rows.within(indices.start)) if workflow.place else partial
 
 
+def line_of(workflow: Aggregation[Any]) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """What makes the line of a partial, of a job whose partials of rows are lines; else the partial itself."""
+    return workflow.lines.line if workflow.lines else lambda partial: partial
+
+
+def placed_lines(
+    workflow: Aggregation[Any], lines: NDArray[np.int64], rows: Rows, stretches: Sequence[Stretch], start: int
+) -> NDArray[np.int64]:  # fmt: skip
+    """Lines of the rows of stretches of a block that begins at an index, with positions counted in the row."""
+    if workflow.lines is None or workflow.lines.place is None:
+        return lines
+    firsts = np.concatenate([start + stretch.place.start + stretch.firsts() for stretch in stretches])
+    return workflow.lines.place(lines, rows.turns(firsts))
+
+
 def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
     """The checks of all rows as one; None if the job has none."""
     rows, first = options.rows, workflow.check(options.of(0), dtype)
@@ -45,7 +63,7 @@ def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dt
         if fits(rows.inner, dtype, first.nbytes):
             checks = [first, *(check for check in others if isinstance(check, CompiledCheck))]
             if len(checks) == rows.inner:
-                return _TurnsCheck(checks, dtype)
+                return _TurnsCheck(checks, dtype, line_of(workflow))
     return RowsCheck(workflow, options, dtype, first)
 
 
@@ -55,11 +73,15 @@ def _put_together(lines: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class _TurnsCheck(TurnsCheck):
-    """Of rows that take turns from the first sample to the last."""
+    """Of rows that take turns from the first sample to the last; `line` makes what is kept of each partial."""
+
+    def __init__(self, checks: Sequence[CompiledCheck], dtype: np.dtype[Any], line: Callable[[Any], Any]) -> None:
+        super().__init__(checks, dtype)
+        self._line = line
 
     def partial(self) -> NDArray[np.int64]:
         given = enumerate(zip(self.samples(), self.checks, strict=True))
-        return encoded({row: Part(samples, check.partial()) for row, (samples, check) in given if samples})
+        return encoded({row: Part(samples, self._line(check.partial())) for row, (samples, check) in given if samples})
 
 
 class RowsCheck:
@@ -73,6 +95,7 @@ class RowsCheck:
         self._checks: dict[int, Check] = {}
         self._samples: dict[int, int] = {}
         self._partials: dict[int, NDArray[np.int64]] = {}  # of samples that no check has any more
+        self._together: list[NDArray[np.int64]] = []  # of rows that were checked together, from the first sample on
         self._waiting: list[NDArray[Any]] = []
         self._first = self._bytes = 0
 
@@ -95,6 +118,9 @@ class RowsCheck:
             self._add(np.concatenate(waiting, dtype=waiting[0].dtype), self._first)
 
     def _add(self, samples: NDArray[Any], first: int) -> None:
+        if (together := self._lines(samples, first)) is not None:
+            self._append(together)
+            return
         for row, indices, place in self._options.rows.runs(range(first, first + len(samples))):
             run = np.ascontiguousarray(samples[place])
             self._samples[row] = self._samples.get(row, 0) + len(run)
@@ -109,6 +135,28 @@ class RowsCheck:
                 check.add(run, 0)
                 partial = self._workflow.place(check.partial(), self._options.rows.within(indices.start))
             self._merge(row, partial)
+
+    def _lines(self, samples: NDArray[Any], first: int) -> NDArray[np.int64] | None:
+        """The partial of all rows, by the job's check of many; None where it has none."""
+        if (job := self._workflow.lines) is None:
+            return None
+        stretches, lines = list(self._options.rows.stretches(range(first, first + len(samples)))), []
+        for stretch in stretches:
+            table = stretch.one_after_another(samples[stretch.place], lambda matrix: matrix.T.copy())
+            of_stretch = job.check(*table, self._options.of(0))
+            if of_stretch is None:
+                return None
+            lines.append(of_stretch)
+        placed = placed_lines(self._workflow, np.concatenate(lines), self._options.rows, stretches, first)
+        rows, counts = (np.concatenate(of) for of in ([one.rows for one in stretches],
+                                                      [one.samples() for one in stretches]))  # fmt: skip
+        return encoded_lines(rows, counts, placed)
+
+    def _append(self, partial: NDArray[np.int64]) -> None:
+        """Combine it with those of similar sizes: partials of rows grow, and would be copied again for each."""
+        while self._together and self._together[-1].size < 2 * partial.size:
+            partial = combined(self._workflow, self._together.pop(), partial)
+        self._together.append(partial)
 
     def _merge(self, row: int, partial: NDArray[np.int64]) -> None:
         known = self._partials.get(row)
@@ -135,4 +183,6 @@ class RowsCheck:
     def partial(self) -> NDArray[np.int64]:
         self._flush()
         self._end()
-        return encoded({row: Part(self._samples[row], partial) for row, partial in self._partials.items()})
+        line = line_of(self._workflow)
+        one_by_one = encoded({row: Part(self._samples[row], line(partial)) for row, partial in self._partials.items()})
+        return reduce(partial_(combined, self._workflow), reversed(self._together), one_by_one)

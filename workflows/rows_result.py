@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.columns import Columns
 from workflows.histogram_result import HistogramResult, uhi
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
@@ -41,7 +42,7 @@ class RowsResult(Shown):
     """
 
     rows: Rows
-    results: tuple[Any, ...]
+    results: Sequence[Any]
     verification: Any = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -58,11 +59,13 @@ class RowsResult(Shown):
     @property
     def names(self) -> list[str]:
         """Of the rows."""
-        return [self.rows.name(row) for row in range(len(self.results))]
+        return self.rows.names_of(range(len(self.results)))
 
     def to_json(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the result of each."""
-        return {"by": self.rows.by, "rows": self.names, "results": [result.to_json() for result in self.results]}
+        columns = isinstance(self.results, Columns)
+        results = self.results.to_json() if columns else [result.to_json() for result in self.results]
+        return {"by": self.rows.by, "rows": self.names, "results": results}
 
     def document(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the document of each, with the version of this layout: 2."""
@@ -75,19 +78,23 @@ class RowsResult(Shown):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of each row, stacked: their first axes are those of the rows; names of rows that have some."""
-        of_rows = [result.arrays() for result in self.results]
         names = {"rows": np.array(self.rows.names)} if self.rows.names else {}
+        if isinstance(self.results, Columns):
+            of_columns = self.results.arrays()
+            return names | {name: array.reshape(*self.shape, *array.shape[1:]) for name, array in of_columns.items()}
+        of_rows = [result.arrays() for result in self.results]
         return names | {name: _stacked([arrays[name] for arrays in of_rows], self.shape)
                         for name in (of_rows[0] if of_rows else ())}  # fmt: skip
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The tables of all rows, with the name of the row before each line."""
-        header: tuple[str, ...] = ()
-        lines: list[tuple[Any, ...]] = []
-        for name, result in zip(self.names, self.results, strict=True):
-            header, of_row = result.table()
-            lines += [(name, *line) for line in of_row]
-        return (self.rows.by, *header), lines
+        if isinstance(self.results, Columns):
+            header, tables = self.results.table()
+        else:
+            each = [result.table() for result in self.results]
+            header, tables = each[-1][0] if each else (), [lines for _, lines in each]
+        named = zip(self.names, tables, strict=True)
+        return (self.rows.by, *header), [(name, *line) for name, lines in named for line in lines]
 
     def lines(self) -> list[tuple[str, str]]:
         """A line for each row, the first of many: its results."""
@@ -218,6 +225,8 @@ class HistogramRows(PlottedRows, RowsResult):
 
 def stacked(results: Sequence[Any], rows: Rows) -> Any:
     """The results of rows as one."""
+    if isinstance(results, Columns):
+        return RowsResult(rows, results)
     if results and all(isinstance(result, SelectedResult) for result in results):
         together = stacked([result.result for result in results], rows)
         return SelectedRows(together, [result.excluded for result in results], results[0].asked)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.columns import Columns
 from workflows.digest import DigestResult
 from workflows.histogram_result import Choice, HistogramResult
 from workflows.quantile_result import QuantileResult
@@ -131,6 +132,9 @@ def numbers(result: Any) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = result.arrays()
     inner = result.result if isinstance(result, SelectedResult) else result
     each = inner.results if isinstance(inner, RowsResult) else (inner,)
+    if isinstance(each, Columns):
+        of_columns = each.exact()
+        return arrays | ({} if of_columns is None else {"exact partial": of_columns})
     exact = [one.exact.partial for one in each if getattr(one, "exact", None) is not None]
     return arrays | ({"exact partial": np.concatenate(exact)} if exact else {})
 

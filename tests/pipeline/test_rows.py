@@ -265,7 +265,7 @@ def test_fortran_order_has_no_axes(tmp_path: Path) -> None:
 
 
 COPIED: list[int] = []
-combined = workflows.by_rows._combined
+combined = workflows.by_rows.combined
 
 
 def noted(workflow: Any, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -282,7 +282,7 @@ def test_many_small_files(tmp_path: Path, chunk_bytes: int | None, monkeypatch: 
     files = [random.normal(size=size).astype(np.float32) for size in random.integers(1, 30, 512)]
     for number, samples in enumerate(files):
         samples.tofile(tmp_path / f"{number:03}.bin")
-    monkeypatch.setattr(workflows.by_rows, "_combined", noted)
+    monkeypatch.setattr(workflows.by_rows, "combined", noted)
     COPIED.clear()
     result = pipeline.run("histogram", f"{tmp_path}/*.bin", dtype="float32", by="file", verify="off", device="cpu",
                           chunk_bytes=chunk_bytes, **BINS)  # fmt: skip
