@@ -212,14 +212,14 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
         partial = first(dtype, options)
         if partial.dtype != np.int64 or partial.ndim != 1:
             raise UsageError(f"{workflow.name}: expected partials of int64 for rows, got {partial.dtype}")
-        if workflow.lines and len(each) == 1:
+        if workflow.lines:
             partial = workflow.lines.line(partial)
         if (nbytes := COPIES * number * partial.nbytes) > available:
             raise UsageError(f"{workflow.name}: expected rows that fit into memory, got {number:,} of "
                              f"{partial.nbytes:,} bytes, held {COPIES} times, {nbytes / 2**30:.3g} GiB of the "
                              f"{available / 2**30:.3g} GiB that are free; make fewer or longer rows, or fewer "
                              "bins")  # fmt: skip
-    made = by_rows(workflow, len(each) == 1)
+    made = by_rows(workflow)
     if len(each) > 1:  # without an axis that all rows have in common
         made = replace(made, formats=tuple(suffix for suffix in made.formats if suffix not in OF_ONE_AXIS))
     return replace(job, workflow=made, options=RowsOptions(rows, dtype, tuple(one.options for one in each)))

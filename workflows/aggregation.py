@@ -127,7 +127,7 @@ class Lines(Generic[Options]):
         (lines, samples of each) -> the first line that breaks an invariant of the job, or None.
     check
         (samples in either byte order, begin of each row, end of each, options) -> lines, as the check of the job makes
-        partials; None where the job's own check, row by row, is as fast, and without a compiler.
+        partials; None without a compiler.
     place
         (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
     line, partial

@@ -17,14 +17,12 @@ from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lin
 from workflows.rows_result import stacked
 
 
-def by_rows(workflow: Aggregation[Any], alike: bool = True) -> Aggregation[RowsOptions]:
+def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
     """The job that runs another one on each row.
 
     Its partials are those of the rows that samples belong to, as `workflows.rows.encoded` puts them together; the other
-    job's have to be int64 arrays of one dimension. `alike`: all rows have the same options.
+    job's have to be int64 arrays of one dimension.
     """
-    if not alike:
-        workflow = replace(workflow, lines=None)
     made: Aggregation[RowsOptions] = Aggregation(
         name=workflow.name,
         summary=workflow.summary,
@@ -124,7 +122,7 @@ def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: 
     if rows.length is None and not rows.sizes and samples % rows.inner:  # of unknown length before
         raise ValueError(f"--channels: expected a multiple of {rows.inner} samples, got {samples:,}; is the input "
                          "complete?")  # fmt: skip
-    if workflow.lines:
+    if workflow.lines and len(options.options) == 1:
         return workflow.lines.results(_all_lines(workflow, partial, options, number), options.of(0))
     parts, results = decoded(partial), []
     for row in range(number):
@@ -148,8 +146,9 @@ def _all_lines(
     if head.shape[1] == number:
         return data.reshape(number, -1)
     assert workflow.empty is not None
-    lines = np.repeat(line_of(workflow)(workflow.empty(options.dtype, options.of(0)))[None], number, axis=0)
-    lines[head[0]] = data.reshape(head.shape[1], -1)
+    nothing = line_of(workflow)(workflow.empty(options.dtype, options.of(0)))
+    lines = np.repeat(nothing[None], number, axis=0)
+    lines[head[0]] = data.reshape(head.shape[1], len(nothing))
     return lines
 
 
@@ -164,8 +163,8 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
         return next(filter(None, (holds(part.partial, part.samples) for holds in workflow.invariants)), None)
 
     def holds(partial: NDArray[np.int64], samples: int) -> str | None:
-        if workflow.lines and partial[0]:
-            rows, counts, lines = lined(partial)
+        if workflow.lines and (found := lined(partial)):
+            rows, counts, lines = found
             if (line := workflow.lines.broken(lines, counts)) is None:
                 return None
             part = Part(int(counts[line]), workflow.lines.partial(lines[line]))

@@ -22,27 +22,16 @@ from workflows.moments import Moments, Number
 from workflows.reduce_result import Exact, ReduceResult, array_of
 from workflows.rows import Stretch
 
-# Samples of a row, on average, from which on rows are computed, and checked, one by one: calls of Python are then a
-# small part of the time, and the functions for one row are faster.
-LONG = 2**12
-
 
 def compute_rows(block: Any, parts: int, stretch: Stretch) -> NDArray[np.int64] | None:
     """Lines of the rows of a stretch; None where rows are long, and without a compiler.
 
     Short rows of a block on a device are copied to the host, because a launch for each would take longer.
     """
-    if len(block) >= LONG * stretch.number:
+    if stretch.long:
         return None
     samples = block if isinstance(block, np.ndarray) else block.get()
     return reduce_rows_cpu(*stretch.one_after_another(samples, transpose_cpu), parts)
-
-
-def check_lines(
-    samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], parts: int
-) -> NDArray[np.int64] | None:  # fmt: skip
-    """The same by a check."""
-    return None if len(samples) >= LONG * len(begins) else reduce_rows_check(samples, begins, ends, parts)
 
 
 def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
@@ -168,7 +157,7 @@ LINES: Lines[Any] = Lines(
     results=lambda lines, options: ReduceColumns(lines, options.operations, options.nan, options.ddof),
     combine=of_lines.combine,
     broken=broken,
-    check=lambda samples, begins, ends, options: check_lines(samples, begins, ends, options.parts),
+    check=lambda samples, begins, ends, options: reduce_rows_check(samples, begins, ends, options.parts),
     place=of_lines.place,
     line=of_lines.to_line,
     partial=of_lines.to_partial,

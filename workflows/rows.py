@@ -15,6 +15,11 @@ from numpy.typing import NDArray
 from kernels.transpose.cpu import transpose_cpu
 
 
+# Samples of a row, on average, from which on rows are computed, and checked, one by one: calls of Python are then a
+# small part of the time, and the functions for one row are faster.
+LONG = 2**12
+
+
 class Run(NamedTuple):
     """Samples of one row within a block: the row, their indices in the source, and where they are in the block."""
 
@@ -36,6 +41,11 @@ class Stretch(NamedTuple):
     number: int
     first: int
     bounds: NDArray[np.int64] | None
+
+    @property
+    def long(self) -> bool:
+        """Whether rows are better taken one by one."""
+        return self.place.stop - self.place.start >= LONG * self.number
 
     @property
     def rows(self) -> NDArray[np.int64]:

@@ -138,9 +138,10 @@ class RowsCheck:
 
     def _lines(self, samples: NDArray[Any], first: int) -> NDArray[np.int64] | None:
         """The partial of all rows, by the job's check of many; None where it has none."""
-        if (job := self._workflow.lines) is None:
-            return None
         stretches, lines = list(self._options.rows.stretches(range(first, first + len(samples)))), []
+        job, alike = self._workflow.lines, len(self._options.options) == 1
+        if job is None or not alike or any(stretch.long for stretch in stretches):
+            return None
         for stretch in stretches:
             table = stretch.one_after_another(samples[stretch.place], lambda matrix: matrix.T.copy())
             of_stretch = job.check(*table, self._options.of(0))

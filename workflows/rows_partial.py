@@ -59,10 +59,20 @@ def following(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[head.shape[1]], head.reshape(-1), data_a, data_b])
 
 
-def lined(partial: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows, samples, and lines, shape (rows, entries), of an `encoded` partial of at least one row."""
-    head, data = headed(partial)
-    return head[0], head[1], data.reshape(len(head[0]), -1)
+class Lined(NamedTuple):
+    """Rows, samples of each, and their partials of one length, shape (rows, entries)."""
+
+    rows: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    lines: NDArray[np.int64]
+
+
+def lined(partial: NDArray[np.int64]) -> Lined | None:
+    """An `encoded` partial as lines; None if it has none, or of several lengths."""
+    (rows, samples, lengths), data = headed(partial)
+    if not len(rows) or (lengths != lengths[0]).any():
+        return None
+    return Lined(rows, samples, data.reshape(len(rows), -1))
 
 
 def combined(workflow: Aggregation[Any], a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -73,8 +83,8 @@ def combined(workflow: Aggregation[Any], a: NDArray[np.int64], b: NDArray[np.int
     last, next_ = int(first[first[0]]), int(second[1])
     if last < next_:  # as those of successive segments: their number may be large
         return following(first, second)
-    if workflow.lines:
-        return _combined_lines(workflow.lines, a, b)
+    if workflow.lines and (ours := lined(a)) and (theirs := lined(b)) and ours.lines.shape[1] == theirs.lines.shape[1]:
+        return _combined_lines(workflow.lines, ours, theirs)
     if last == next_ and first[0] > 1 and second[0] > 1:
         return following(following(_cut(first, slice(-1)), combined(workflow, _cut(first, slice(-1, None)),
                                    _cut(second, slice(1)))), _cut(second, slice(1, None)))  # fmt: skip
@@ -96,15 +106,13 @@ def _cut(partial: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
     return np.concatenate([[kept.shape[1]], kept.reshape(-1), data[first : first + kept[2].sum()]])
 
 
-def _combined_lines(lines: Lines[Any], a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    (rows, samples, ours), (others, more, theirs) = lined(a), lined(b)
-    union = np.union1d(rows, others)
-    at, place = np.searchsorted(union, rows), np.searchsorted(union, others)
-    both, from_a, from_b = np.intersect1d(rows, others, assume_unique=True, return_indices=True)
-    total = np.empty((len(union), ours.shape[1]), np.int64)
-    total[at], total[place] = ours, theirs
-    total[np.searchsorted(union, both)] = lines.combine(ours[from_a], theirs[from_b])
-    counts = np.zeros(len(union), np.int64)
-    counts[at] = samples
-    counts[place] += more
-    return encoded_lines(union, counts, total)
+def _combined_lines(job: Lines[Any], a: Lined, b: Lined) -> NDArray[np.int64]:
+    rows = np.union1d(a.rows, b.rows)
+    of_a, of_b = np.searchsorted(rows, a.rows), np.searchsorted(rows, b.rows)
+    lines, samples = np.empty((len(rows), a.lines.shape[1]), np.int64), np.zeros(len(rows), np.int64)
+    lines[of_a], lines[of_b] = a.lines, b.lines
+    samples[of_a] = a.samples
+    samples[of_b] += b.samples
+    both, ours, theirs = np.intersect1d(of_a, of_b, assume_unique=True, return_indices=True)
+    lines[both] = job.combine(a.lines[ours], b.lines[theirs])
+    return encoded_lines(rows, samples, lines)

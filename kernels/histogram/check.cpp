@@ -12,7 +12,7 @@
 // Samples are compared with the edges as float64; no edge is converted.
 //
 // Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store. Rows that
-// take turns have tables of their own.
+// take turns have tables of their own, rows one after another only slots.
 
 #include <cstddef>
 #include <cstdint>
@@ -94,6 +94,9 @@ struct Counting {
     u64 slots, rows;            // slots of a row; rows that take turns, sample by sample: row r has the tables r, r + rows, …
     int64_t start;              // added to the index of a sample, which says its row
     u64 turn;                   // of several rows, the table of the next sample
+    // Or rows that each have the samples from a begin to an end, both ascending, and are counted in slots of their own.
+    const int64_t *begins, *ends;
+    int64_t* of_rows;
 };
 
 namespace {
@@ -102,22 +105,31 @@ namespace {
 template <class T, class Find>
 void count(const void* data, size_t n, const Counting& to, Find find) {
     const T* samples = static_cast<const T*>(data);
-    u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
-                                to.counters + to.table[3]};
     u32 counter[BLOCK];
     T rest[BLOCK] = {};
+    u64 row = 0;
     for (size_t start = 0; start < n; start += BLOCK) {
         const size_t length = n - start < BLOCK ? n - start : BLOCK;
         const T* part = samples + start;
         if (length < BLOCK) part = static_cast<const T*>(std::memcpy(rest, part, length * sizeof(T)));
         find(part, counter);
         size_t i = 0;
+        if (to.ends) {
+            for (; i < length; ++i) {
+                const int64_t at = static_cast<int64_t>(start + i);
+                while (row < to.rows && to.ends[row] <= at) ++row;
+                if (row < to.rows && to.begins[row] <= at) ++to.of_rows[row * to.slots + static_cast<u64>(to.slot_of[counter[i]])];
+            }
+            continue;
+        }
         if (to.rows > 1) {
             const u64 tables = to.number / to.stride;
             for (u64 turn = (to.turn + start) % tables; i < length; turn = 0)
                 for (; turn < tables && i < length; ++turn, ++i) ++to.counters[turn * to.stride + counter[i]];
             continue;
         }
+        u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
+                                    to.counters + to.table[3]};
         for (; i + TURNS <= length; i += TURNS)
 #pragma GCC unroll 4
             for (size_t k = 0; k < TURNS; ++k) ++tables[k][counter[i + k]];
