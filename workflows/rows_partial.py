@@ -114,5 +114,6 @@ def _combined_lines(job: Lines[Any], a: Lined, b: Lined) -> NDArray[np.int64]:
     samples[of_a] = a.samples
     samples[of_b] += b.samples
     both, ours, theirs = np.intersect1d(of_a, of_b, assume_unique=True, return_indices=True)
-    lines[both] = job.combine(a.lines[ours], b.lines[theirs])
+    if len(both):
+        lines[both] = job.combine(a.lines[ours], b.lines[theirs])
     return encoded_lines(rows, samples, lines)

@@ -40,3 +40,18 @@ def in_order(
         return None, begins, ends
     order = np.lexsort((ends, begins))
     return order, begins[order], ends[order]
+
+
+def as_matrix(
+    samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], filler: Any
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
+    """Rows of samples, each from its begin to its end, as lines of a matrix as wide as the longest; shorter ones are
+    filled up. And which entries are samples."""
+    lengths = ends - begins
+    columns = np.arange(lengths.max(initial=0))
+    inside = columns < lengths[:, None]
+    if inside.all() and np.array_equal(begins, len(columns) * np.arange(len(begins))):
+        return samples[: inside.size].reshape(inside.shape).copy(), inside
+    matrix = np.full(inside.shape, filler, samples.dtype)
+    matrix[inside] = samples[(begins[:, None] + columns)[inside]]
+    return matrix, inside

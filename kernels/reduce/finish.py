@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import cxx
+from kernels.common import rounded
 from kernels.reduce.lines import SUMS, Lines, columns, of_line, windows
 from kernels.reduce.partial import DTYPES
 
-SOURCE = Path(__file__).with_suffix(".cpp")
 OPERATIONS = "sum", "mean", "var", "std", "norm", "skewness", "kurtosis"
 
 
@@ -29,13 +26,12 @@ class _Lines(ctypes.Structure):
 
 def _described(lines: Lines) -> _Lines:
     kind = of_line(lines[0])
-    dtype = DTYPES[kind[0]]
     places = [
         _Place(column.start, column.stop - column.start, window.start - at.start - bits // 64)
         for column, window, (at, bits) in zip(columns(*kind), windows(*kind), SUMS, strict=False)
     ]
-    number = 0 if dtype.startswith("float") else 2 if dtype == "uint64" else 1
-    return _Lines(lines.ctypes.data, len(lines), lines.shape[1], number, (_Place * 4)(*places))
+    sample = rounded.kind_of(np.dtype(DTYPES[kind[0]]))
+    return _Lines(lines.ctypes.data, len(lines), lines.shape[1], sample, (_Place * 4)(*places))
 
 
 def finished(lines: Lines, names: Sequence[str], omit: bool, ddof: int) -> list[NDArray[np.float64]] | None:
@@ -51,12 +47,12 @@ def finished(lines: Lines, names: Sequence[str], omit: bool, ddof: int) -> list[
     ddof
         Variances divide by the number of samples minus this.
     """
-    functions = cxx.library(SOURCE)
+    functions = rounded.functions()
     if functions is None:
         return None
     numbers = np.array([OPERATIONS.index(name) for name in names], np.int64)
     results = np.empty((len(names), len(lines)))
-    function: Any = functions.finish_lines
+    function = functions.finish_lines
     function.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
     function.restype = None
     described = _described(lines)
@@ -67,7 +63,7 @@ def finished(lines: Lines, names: Sequence[str], omit: bool, ddof: int) -> list[
 def first_apart(lines: Lines) -> int | None:
     """The first line, of at least one, whose sums and extremes cannot be of the same samples, or their number; None
     without a compiler."""
-    functions = cxx.library(SOURCE)
+    functions = rounded.functions()
     if functions is None:
         return None
     functions.first_apart.argtypes, functions.first_apart.restype = (ctypes.c_void_p,), ctypes.c_uint64

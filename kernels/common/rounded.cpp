@@ -1,15 +1,25 @@
-// Results from the exact sums in lines, each rounded once, and what the sums of every line satisfy, for finish.py.
+// Results from exact sums and samples, each rounded once, for rounded.py.
 
 #include "big.hpp"
 
 namespace {
 
-// As in partial.py and finish.py.
+// As in kernels/reduce/partial.py and finish.py.
 enum { ASKED = 1, SAMPLES, NAN_COUNT, POSITIVE, NEGATIVE, MIN_KEY = 9, MAX_KEY };
 enum { SUM = 1, SQUARES = 2, EXTREMES = 4, POWERS = 8 };
 enum Kind { FLOAT, INTEGER, WIDE };  // WIDE: keys are less by 2**63
 enum Operation { TOTAL, MEAN, VAR, STD, NORM, SKEWNESS, KURTOSIS };
 constexpr double INFINITY_ = __builtin_inf(), NOT_A_NUMBER = __builtin_nan("");
+
+// A sample: the bits of a float64, or an integer; of WIDE ones, unsigned.
+Big sample_of(int64_t word, Kind kind) {
+    const u64 bits = static_cast<u64>(word);
+    if (kind == WIDE) return Big(bits);
+    if (kind == INTEGER) return Big(&word, 1, 0);
+    Big value = of_float(bits & ~(u64(1) << 63));
+    value.negative = value.n && bits >> 63;
+    return value;
+}
 
 // Where the words of a sum are in a line, how many, and how many 64-bit places above the unit 1 the lowest one is.
 struct Place {
@@ -23,11 +33,9 @@ struct Lines {
 
     // The sample of a key.
     Big sample(int64_t key) const {
-        if (kind == WIDE) return Big(static_cast<u64>(key) + (u64(1) << 63));
-        if (kind == INTEGER) return Big(&key, 1, 0);
-        Big value = of_float(static_cast<u64>(key < 0 ? ~key : key));
-        value.negative = value.n && key < 0;
-        return value;
+        if (kind == WIDE) return sample_of(static_cast<int64_t>(static_cast<u64>(key) ^ u64(1) << 63), WIDE);
+        const int64_t negative = static_cast<int64_t>(~static_cast<u64>(key) | u64(1) << 63);  // of a float
+        return sample_of(kind == FLOAT && key < 0 ? negative : key, static_cast<Kind>(kind));
     }
 
     Big sum(uint64_t row, int power) const {
@@ -129,5 +137,15 @@ uint64_t first_apart(const Lines* given) {
         if (!holds(squares, n, fourths) || !holds(cubes, squares, fourths)) return row;
     }
     return lines.rows;
+}
+
+// low + (high - low) * part / whole of each pair of finite samples.
+void interpolate(uint64_t number, int kind, const int64_t* low, const int64_t* high, uint64_t part, uint64_t whole,
+                 double* results) {
+    const Big rest(whole - part), share(part), all(whole);
+    for (uint64_t i = 0; i < number; ++i) {
+        const Product a(sample_of(low[i], static_cast<Kind>(kind)), rest), b(sample_of(high[i], static_cast<Kind>(kind)), share);
+        results[i] = signed_(Sum(a, b), all);
+    }
 }
 }
