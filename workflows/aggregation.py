@@ -130,8 +130,10 @@ class Lines(Generic[Options]):
         partials; None without a compiler.
     place
         (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
-    line, partial
-        The line of a partial, and the partial of a line.
+    join
+        Arrays of lines, at least one -> one array, those of one after those of another.
+    lines, partials
+        The lines of partials, shape (rows, entries), at least one, and their partials. Equal partials make equal lines.
     """
 
     results: Callable[[NDArray[np.int64], Options], Sequence[Any]]
@@ -139,8 +141,9 @@ class Lines(Generic[Options]):
     broken: Callable[[NDArray[np.int64], NDArray[np.int64]], int | None]
     check: Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], Options], NDArray[np.int64] | None]
     place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]] | None = None
-    line: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partial: partial
-    partial: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda line: line
+    join: Callable[[Sequence[NDArray[np.int64]]], NDArray[np.int64]] = np.concatenate
+    lines: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partials: partials
+    partials: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda lines: lines
 
 
 @dataclass(frozen=True)

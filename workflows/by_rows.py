@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from kernels.common.arrays import array_module
 from workflows.aggregation import Aggregation, Invariant, Survey
 from workflows.rows import RowsOptions, split
-from workflows.rows_check import check_of_rows, line_of, of_run, placed_lines
-from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, headed, lined
+from workflows.rows_check import check_of_rows, join_lines, of_run, placed_lines
+from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, encoded_rows, headed, lined
 from workflows.rows_result import stacked
 
 
@@ -63,8 +63,7 @@ def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indi
         samples[row] = samples.get(row, 0) + len(places)
     if not isinstance(partial, np.ndarray):
         partials = _on_host(partials)
-    line = line_of(workflow)
-    return encoded({row: Part(samples[row], line(partial)) for row, partial in partials.items()})
+    return encoded_rows(workflow.lines, {row: Part(samples[row], partial) for row, partial in partials.items()})
 
 
 def _together(
@@ -82,8 +81,10 @@ def _together(
         lines.append(of_stretch)
     rows = np.concatenate([stretch.rows for stretch in stretches])
     samples = np.concatenate([stretch.samples() for stretch in stretches])
-    together = lines[0] if len(lines) == 1 else array_module(lines[0]).concatenate(lines)
-    together = together if isinstance(together, np.ndarray) else together.get()
+    if isinstance(lines[0], np.ndarray):
+        together = join_lines(workflow, lines)
+    else:
+        together = array_module(lines[0]).concatenate(lines).get()
     return encoded_lines(rows, samples, placed_lines(workflow, together, options.rows, stretches, indices.start))
 
 
@@ -108,8 +109,8 @@ def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOpt
             of_group = range(first, first + len(group) * options.rows.inner, options.rows.inner)
             one = of_run(workflow, workflow.reference, block[group], options, row, of_group)
             partial = one if partial is None else workflow.combine(partial, one)
-        parts[row] = Part(len(places), line_of(workflow)(np.asarray(partial)))
-    return encoded(parts)
+        parts[row] = Part(len(places), np.asarray(partial))
+    return encoded_rows(workflow.lines, parts)
 
 
 def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: RowsOptions) -> Sequence[Any]:
@@ -146,10 +147,13 @@ def _all_lines(
     if head.shape[1] == number:
         return data.reshape(number, -1)
     assert workflow.empty is not None
-    nothing = line_of(workflow)(workflow.empty(options.dtype, options.of(0)))
-    lines = np.repeat(nothing[None], number, axis=0)
-    lines[head[0]] = data.reshape(head.shape[1], len(nothing))
-    return lines
+    assert workflow.lines is not None
+    nothing = workflow.lines.lines(workflow.empty(options.dtype, options.of(0))[None])
+    known = lined(partial)
+    lines = nothing if known is None else workflow.lines.join([nothing, known.lines])
+    which = np.zeros(number, np.int64)
+    which[head[0]] = 1 + np.arange(head.shape[1])
+    return lines[which]
 
 
 def every_sample_in_a_row(partial: NDArray[np.int64], samples: int) -> str | None:
@@ -167,7 +171,7 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
             rows, counts, lines = found
             if (line := workflow.lines.broken(lines, counts)) is None:
                 return None
-            part = Part(int(counts[line]), workflow.lines.partial(lines[line]))
+            part = Part(int(counts[line]), workflow.lines.partials(lines[line : line + 1])[0])
             return f"row {rows[line]}: {broken(part) or 'its sums and extremes agree: they do not'}"
         for row, part in decoded(partial).items():
             if len(part.partial) and (what := broken(part)):
@@ -182,16 +186,16 @@ def _differences(
 ) -> Iterable[str]:
     """The first entries that differ, with the names of their rows."""
     ours, theirs = decoded(got), decoded(expected)
-    partial = workflow.lines.partial if workflow.lines else lambda line: line
+    job = workflow.lines
     for row in sorted(ours.keys() | theirs.keys()):
         name = f"{options.rows.by} {options.rows.name(row)}"
         if row not in ours or row not in theirs or ours[row].samples != theirs[row].samples:
             counts = [parts[row].samples if row in parts else 0 for parts in (theirs, ours)]
             yield f"{name}: expected {counts[0]:,} samples, got {counts[1]:,}"
             continue
-        if np.array_equal(ours[row].partial, theirs[row].partial):
+        one, other = (job.partials(part.partial[None])[0] if job else part.partial for part in (ours[row], theirs[row]))
+        if np.array_equal(one, other):
             continue
-        one, other = partial(ours[row].partial), partial(theirs[row].partial)
         if len(one) != len(other):
             yield f"{name}: expected {len(other)} entries, got {len(one)}"
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -29,9 +29,9 @@ class Columns(Sequence[Any], ABC):
     def table(self) -> tuple[tuple[str, ...], list[list[tuple[Any, ...]]]]:
         """The header of their tables, and the lines of each."""
 
-    def exact(self) -> NDArray[np.int64] | None:
-        """The exact partials of all, one after another; None if they have none."""
-        return None
+    def exact(self) -> tuple[int, Iterable[NDArray[np.int64]]]:
+        """The exact partials of all, one after another: how many entries, and these, some at a time; 0 without them."""
+        return 0, ()
 
     @overload
     def __getitem__(self, row: int) -> Any: ...

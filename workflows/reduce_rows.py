@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class ReduceColumns(Columns):
         self._values = {name: columns[name] if name in columns else self._exact(name) for name in names}
 
     def _one_by_one(self, names: Sequence[str]) -> list[NDArray[Any]]:
-        moments = [Moments(of_lines.to_partial(line), self._nan, self._ddof) for line in self._lines]
+        moments = [Moments(partial, self._nan, self._ddof) for partial in of_lines.to_partials(self._lines)]
         return [np.array([one.value(name) for one in moments]) for name in names]
 
     def _exact(self, name: str) -> NDArray[Any]:
@@ -79,7 +79,7 @@ class ReduceColumns(Columns):
         if name == "count":
             return self._lines[:, SAMPLES] - self._lines[:, NAN] * (self._nan == "omit")
         if name == "sum":
-            return self._integers(self._lines[:, of_lines.columns(*of_lines.of_line(self._lines[0]))[0]])
+            return self._integers(self._lines[:, of_lines.columns(of_lines.windows_of(self._lines[0]))[0]])
         key, at = ((layout.MIN_KEY, layout.MIN_AT) if name.endswith("min") else (layout.MAX_KEY, layout.MAX_AT))
         position = np.where(self._has_nan, self._lines[:, FIRST_NAN], self._lines[:, at])
         if name.startswith("arg"):
@@ -110,7 +110,7 @@ class ReduceColumns(Columns):
     def of(self, row: int) -> ReduceResult:
         line = self._lines[row]
         values = {name: _listed(name, column[row : row + 1])[0] for name, column in self._values.items()}
-        exact = Exact(of_lines.to_partial(line), self._nan, self._ddof)
+        exact = Exact(of_lines.to_partials(line[None])[0], self._nan, self._ddof)
         return ReduceResult(values, int(line[SAMPLES]), int(line[NAN]), self._dtype, exact)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -129,8 +129,10 @@ class ReduceColumns(Columns):
         return ("operation", "value"), [list(zip(lists, values, strict=True)) for values in
                                         zip(*lists.values(), strict=True)]  # fmt: skip
 
-    def exact(self) -> NDArray[np.int64]:
-        return np.concatenate([of_lines.to_partial(line) for line in self._lines])
+    def exact(self) -> tuple[int, Iterable[NDArray[np.int64]]]:
+        chunks = (self._lines[start : start + of_lines.CHUNK] for start in range(0, len(self), of_lines.CHUNK))
+        of_each = of_lines.to_partials(self._lines[:1]).size
+        return len(self) * of_each, (of_lines.to_partials(chunk).reshape(-1) for chunk in chunks)
 
     def _lists(self) -> Mapping[str, list[Number]]:
         return {name: _listed(name, column) for name, column in self._values.items()}
@@ -159,6 +161,7 @@ LINES: Lines[Any] = Lines(
     broken=broken,
     check=lambda samples, begins, ends, options: reduce_rows_check(samples, begins, ends, options.parts),
     place=of_lines.place,
-    line=of_lines.to_line,
-    partial=of_lines.to_partial,
+    join=of_lines.join,
+    lines=of_lines.to_lines,
+    partials=of_lines.to_partials,
 )

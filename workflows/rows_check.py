@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from kernels.common.compiled_check import CompiledCheck
 from kernels.common.turns_check import TurnsCheck, fits
-from workflows.aggregation import Aggregation, Check
+from workflows.aggregation import Aggregation, Check, Lines
 from workflows.rows import Rows, RowsOptions, Stretch
-from workflows.rows_partial import Part, combined, encoded, encoded_lines
+from workflows.rows_partial import Part, combined, encoded_lines, encoded_rows
 
 # Samples of a row, which the reference recomputes faster than a check can be made for them: one for so many bytes of
 # memory of the check, whose pages have to be mapped, and at most.
@@ -34,9 +34,11 @@ def of_run(
     return workflow.place(partial, options.rows.within(indices.start)) if workflow.place else partial
 
 
-def line_of(workflow: Aggregation[Any]) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """What makes the line of a partial, of a job whose partials of rows are lines; else the partial itself."""
-    return workflow.lines.line if workflow.lines else lambda partial: partial
+def join_lines(workflow: Aggregation[Any], parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The lines of several arrays as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return workflow.lines.join(parts) if workflow.lines else np.concatenate(parts)
 
 
 def placed_lines(
@@ -63,7 +65,7 @@ def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dt
         if fits(rows.inner, dtype, first.nbytes):
             checks = [first, *(check for check in others if isinstance(check, CompiledCheck))]
             if len(checks) == rows.inner:
-                return _TurnsCheck(checks, dtype, line_of(workflow))
+                return _TurnsCheck(checks, dtype, workflow.lines)
     return RowsCheck(workflow, options, dtype, first)
 
 
@@ -73,15 +75,16 @@ def _put_together(lines: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class _TurnsCheck(TurnsCheck):
-    """Of rows that take turns from the first sample to the last; `line` makes what is kept of each partial."""
+    """Of rows that take turns from the first sample to the last."""
 
-    def __init__(self, checks: Sequence[CompiledCheck], dtype: np.dtype[Any], line: Callable[[Any], Any]) -> None:
+    def __init__(self, checks: Sequence[CompiledCheck], dtype: np.dtype[Any], lines: Lines[Any] | None) -> None:
         super().__init__(checks, dtype)
-        self._line = line
+        self._lines_of_job = lines
 
     def partial(self) -> NDArray[np.int64]:
         given = enumerate(zip(self.samples(), self.checks, strict=True))
-        return encoded({row: Part(samples, self._line(check.partial())) for row, (samples, check) in given if samples})
+        parts = {row: Part(samples, check.partial()) for row, (samples, check) in given if samples}
+        return encoded_rows(self._lines_of_job, parts)
 
 
 class RowsCheck:
@@ -148,7 +151,7 @@ class RowsCheck:
             if of_stretch is None:
                 return None
             lines.append(of_stretch)
-        placed = placed_lines(self._workflow, np.concatenate(lines), self._options.rows, stretches, first)
+        placed = placed_lines(self._workflow, join_lines(self._workflow, lines), self._options.rows, stretches, first)
         rows, counts = (np.concatenate(of) for of in ([one.rows for one in stretches],
                                                       [one.samples() for one in stretches]))  # fmt: skip
         return encoded_lines(rows, counts, placed)
@@ -184,6 +187,6 @@ class RowsCheck:
     def partial(self) -> NDArray[np.int64]:
         self._flush()
         self._end()
-        line = line_of(self._workflow)
-        one_by_one = encoded({row: Part(self._samples[row], line(partial)) for row, partial in self._partials.items()})
+        parts = {row: Part(self._samples[row], partial) for row, partial in self._partials.items()}
+        one_by_one = encoded_rows(self._workflow.lines, parts)
         return reduce(partial_(combined, self._workflow), reversed(self._together), one_by_one)

@@ -29,6 +29,17 @@ def encoded(parts: Mapping[int, Part]) -> NDArray[np.int64]:
     return np.concatenate([np.array(head, np.int64), *(parts[row].partial for row in rows)])
 
 
+def encoded_rows(job: Lines[Any] | None, parts: Mapping[int, Part]) -> NDArray[np.int64]:
+    """The same, of the lines of partials of one length, if the job has lines."""
+    lengths = {len(part.partial) for part in parts.values()}
+    if job is None or len(lengths) != 1:
+        return encoded(parts)
+    rows = sorted(parts)
+    samples = np.array([parts[row].samples for row in rows], np.int64)
+    lines = job.lines(np.stack([parts[row].partial for row in rows]))
+    return encoded_lines(np.array(rows, np.int64), samples, lines)
+
+
 def encoded_lines(rows: NDArray[np.int64], samples: NDArray[np.int64], lines: NDArray[Any]) -> NDArray[np.int64]:
     """The same of ascending rows whose partials are lines of integers; those without samples are left out."""
     kept = samples > 0
@@ -80,11 +91,11 @@ def combined(workflow: Aggregation[Any], a: NDArray[np.int64], b: NDArray[np.int
     if not (a[0] and b[0]):
         return a if a[0] else b
     first, second = (a, b) if a[1] <= b[1] else (b, a)
+    if workflow.lines and (one := lined(first)) and (other := lined(second)):
+        return _combined_lines(workflow.lines, one, other)
     last, next_ = int(first[first[0]]), int(second[1])
     if last < next_:  # as those of successive segments: their number may be large
         return following(first, second)
-    if workflow.lines and (ours := lined(a)) and (theirs := lined(b)) and ours.lines.shape[1] == theirs.lines.shape[1]:
-        return _combined_lines(workflow.lines, ours, theirs)
     if last == next_ and first[0] > 1 and second[0] > 1:
         return following(following(_cut(first, slice(-1)), combined(workflow, _cut(first, slice(-1, None)),
                                    _cut(second, slice(1)))), _cut(second, slice(1, None)))  # fmt: skip
@@ -107,13 +118,26 @@ def _cut(partial: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
 
 
 def _combined_lines(job: Lines[Any], a: Lined, b: Lined) -> NDArray[np.int64]:
-    rows = np.union1d(a.rows, b.rows)
-    of_a, of_b = np.searchsorted(rows, a.rows), np.searchsorted(rows, b.rows)
-    lines, samples = np.empty((len(rows), a.lines.shape[1]), np.int64), np.zeros(len(rows), np.int64)
-    lines[of_a], lines[of_b] = a.lines, b.lines
-    samples[of_a] = a.samples
-    samples[of_b] += b.samples
+    """Of two whose first rows ascend."""
+    if np.array_equal(a.rows, b.rows):
+        return encoded_lines(a.rows, a.samples + b.samples, job.combine(a.lines, b.lines))
+    begin, end = np.searchsorted(a.rows, b.rows[0]), np.searchsorted(b.rows, a.rows[-1], "right")
+    # Rows of the first one, of both, and of the second one: the last ones where rows follow each other.
+    before, after = Lined(*(of_a[:begin] for of_a in a)), Lined(*(of_b[end:] for of_b in b))
+    between, also = Lined(*(of_a[begin:] for of_a in a)), Lined(*(of_b[:end] for of_b in b))
+    rows = np.union1d(between.rows, also.rows)
+    of_a, of_b = np.searchsorted(rows, between.rows), np.searchsorted(rows, also.rows)
+    samples = np.zeros(len(rows), np.int64)
+    samples[of_a] = between.samples
+    samples[of_b] += also.samples
     both, ours, theirs = np.intersect1d(of_a, of_b, assume_unique=True, return_indices=True)
-    if len(both):
-        lines[both] = job.combine(a.lines[ours], b.lines[theirs])
-    return encoded_lines(rows, samples, lines)
+    of_row = np.concatenate([of_a, of_b])  # which of the lines each row has, of those of both the sum
+    which = np.zeros(len(rows), np.int64)
+    which[of_row] = np.arange(len(of_row))
+    which[both] = len(of_row) + np.arange(len(both))
+    lines = [part for part in (between.lines, also.lines) if len(part)]
+    lines += [job.combine(between.lines[ours], also.lines[theirs])] if len(both) else []
+    parts = [before.lines, job.join(lines)[which] if len(rows) else before.lines[:0], after.lines]
+    return encoded_lines(np.concatenate([before.rows, rows, after.rows]),
+                         np.concatenate([before.samples, samples, after.samples]),
+                         job.join([part for part in parts if len(part)]))  # fmt: skip

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import rounded
-from kernels.reduce.lines import SUMS, Lines, columns, of_line, windows
-from kernels.reduce.partial import DTYPES
+from kernels.reduce.lines import SUMS, Lines, columns, windows_of
+from kernels.reduce.partial import CODE, DTYPES
 
 OPERATIONS = "sum", "mean", "var", "std", "norm", "skewness", "kurtosis"
 
@@ -25,12 +25,12 @@ class _Lines(ctypes.Structure):
 
 
 def _described(lines: Lines) -> _Lines:
-    kind = of_line(lines[0])
+    windows = windows_of(lines[0])
     places = [
-        _Place(column.start, column.stop - column.start, window.start - at.start - bits // 64)
-        for column, window, (at, bits) in zip(columns(*kind), windows(*kind), SUMS, strict=False)
+        _Place(column.start, column.stop - column.start, first - bits // 64)
+        for column, (first, _), (_, bits) in zip(columns(windows), windows, SUMS, strict=False)
     ]
-    sample = rounded.kind_of(np.dtype(DTYPES[kind[0]]))
+    sample = rounded.kind_of(np.dtype(DTYPES[lines[0, CODE]]))
     return _Lines(lines.ctypes.data, len(lines), lines.shape[1], sample, (_Place * 4)(*places))
 
 
@@ -39,7 +39,7 @@ def finished(lines: Lines, names: Sequence[str], omit: bool, ddof: int) -> list[
 
     Parameters
     ----------
-    lines : C-contiguous
+    lines
         With the parts that the operations need.
     names
     omit
@@ -55,6 +55,7 @@ def finished(lines: Lines, names: Sequence[str], omit: bool, ddof: int) -> list[
     function = functions.finish_lines
     function.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
     function.restype = None
+    lines = np.ascontiguousarray(lines)
     described = _described(lines)
     function(ctypes.addressof(described), omit, ddof, numbers.ctypes.data, len(names), results.ctypes.data)
     return list(results)
@@ -67,5 +68,6 @@ def first_apart(lines: Lines) -> int | None:
     if functions is None:
         return None
     functions.first_apart.argtypes, functions.first_apart.restype = (ctypes.c_void_p,), ctypes.c_uint64
+    lines = np.ascontiguousarray(lines)
     described = _described(lines)
     return int(functions.first_apart(ctypes.addressof(described)))

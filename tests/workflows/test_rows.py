@@ -104,7 +104,7 @@ def test_partials_do_not_depend_on_how_samples_are_cut(layout: tuple[Rows, int, 
         parts = decoded(total)
         for row, part in parts.items():
             assert workflow.lines
-            of_row = workflow.lines.partial(part.partial)
+            (of_row,) = workflow.lines.partials(part.partial[None])
             np.testing.assert_array_equal(of_row, workflow.reference(values[expected == row], inner))
 
 
