@@ -130,8 +130,8 @@ class Lines(Generic[Options]):
         partials; None without a compiler.
     place
         (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
-    join
-        Arrays of lines, at least one -> one array, those of one after those of another.
+    alike
+        Arrays of lines, at least one -> the same, with entries as they are in one array of all these lines.
     lines, partials
         The lines of partials, shape (rows, entries), at least one, and their partials. Equal partials make equal lines.
     """
@@ -141,7 +141,7 @@ class Lines(Generic[Options]):
     broken: Callable[[NDArray[np.int64], NDArray[np.int64]], int | None]
     check: Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], Options], NDArray[np.int64] | None]
     place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]] | None = None
-    join: Callable[[Sequence[NDArray[np.int64]]], NDArray[np.int64]] = np.concatenate
+    alike: Callable[[Sequence[NDArray[np.int64]]], Sequence[NDArray[np.int64]]] = lambda lines: lines
     lines: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partials: partials
     partials: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda lines: lines
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernels.common.arrays import array_module
 from workflows.aggregation import Aggregation, Invariant, Survey
 from workflows.rows import RowsOptions, split
-from workflows.rows_check import check_of_rows, join_lines, of_run, placed_lines
+from workflows.rows_check import check_of_rows, of_run, placed_lines
 from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, encoded_rows, headed, lined
 from workflows.rows_result import stacked
 
@@ -81,11 +81,9 @@ def _together(
         lines.append(of_stretch)
     rows = np.concatenate([stretch.rows for stretch in stretches])
     samples = np.concatenate([stretch.samples() for stretch in stretches])
-    if isinstance(lines[0], np.ndarray):
-        together = join_lines(workflow, lines)
-    else:
-        together = array_module(lines[0]).concatenate(lines).get()
-    return encoded_lines(rows, samples, placed_lines(workflow, together, options.rows, stretches, indices.start))
+    lines = [of_stretch if isinstance(of_stretch, np.ndarray) else of_stretch.get() for of_stretch in lines]
+    placed = placed_lines(workflow, lines, options.rows, stretches, indices.start)
+    return encoded_lines(rows, samples, placed, job=workflow.lines)
 
 
 def _on_host(partials: Mapping[int, Any]) -> dict[int, NDArray[np.int64]]:
@@ -150,10 +148,12 @@ def _all_lines(
     assert workflow.lines is not None
     nothing = workflow.lines.lines(workflow.empty(options.dtype, options.of(0))[None])
     known = lined(partial)
-    lines = nothing if known is None else workflow.lines.join([nothing, known.lines])
-    which = np.zeros(number, np.int64)
-    which[head[0]] = 1 + np.arange(head.shape[1])
-    return lines[which]
+    if known is None:
+        return np.repeat(nothing, number, axis=0)
+    nothing, present = workflow.lines.alike([nothing, known.lines])
+    lines = np.repeat(nothing, number, axis=0)
+    lines[head[0]] = present
+    return lines
 
 
 def every_sample_in_a_row(partial: NDArray[np.int64], samples: int) -> str | None:

@@ -161,7 +161,7 @@ LINES: Lines[Any] = Lines(
     broken=broken,
     check=lambda samples, begins, ends, options: reduce_rows_check(samples, begins, ends, options.parts),
     place=of_lines.place,
-    join=of_lines.join,
+    alike=of_lines.alike,
     lines=of_lines.to_lines,
     partials=of_lines.to_partials,
 )

@@ -34,21 +34,15 @@ def of_run(
     return workflow.place(partial, options.rows.within(indices.start)) if workflow.place else partial
 
 
-def join_lines(workflow: Aggregation[Any], parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The lines of several arrays as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return workflow.lines.join(parts) if workflow.lines else np.concatenate(parts)
-
-
 def placed_lines(
-    workflow: Aggregation[Any], lines: NDArray[np.int64], rows: Rows, stretches: Sequence[Stretch], start: int
-) -> NDArray[np.int64]:  # fmt: skip
-    """Lines of the rows of stretches of a block that begins at an index, with positions counted in the row."""
+    workflow: Aggregation[Any], lines: Sequence[NDArray[np.int64]], rows: Rows, stretches: Sequence[Stretch], start: int
+) -> Sequence[NDArray[np.int64]]:  # fmt: skip
+    """Lines of the rows of each stretch of a block that begins at an index, with positions counted in the row."""
     if workflow.lines is None or workflow.lines.place is None:
         return lines
-    firsts = np.concatenate([start + stretch.place.start + stretch.firsts() for stretch in stretches])
-    return workflow.lines.place(lines, rows.turns(firsts))
+    place = workflow.lines.place
+    return [place(of_stretch, rows.turns(start + stretch.place.start + stretch.firsts()))
+            for of_stretch, stretch in zip(lines, stretches, strict=True)]  # fmt: skip
 
 
 def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
@@ -71,7 +65,7 @@ def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dt
 
 def _put_together(lines: NDArray[np.int64]) -> NDArray[np.int64]:
     """The partial of rows whose entries count every sample once."""
-    return encoded_lines(np.arange(len(lines)), lines.sum(axis=1), lines)
+    return encoded_lines(np.arange(len(lines)), lines.sum(axis=1), [lines])
 
 
 class _TurnsCheck(TurnsCheck):
@@ -151,10 +145,10 @@ class RowsCheck:
             if of_stretch is None:
                 return None
             lines.append(of_stretch)
-        placed = placed_lines(self._workflow, join_lines(self._workflow, lines), self._options.rows, stretches, first)
+        placed = placed_lines(self._workflow, lines, self._options.rows, stretches, first)
         rows, counts = (np.concatenate(of) for of in ([one.rows for one in stretches],
                                                       [one.samples() for one in stretches]))  # fmt: skip
-        return encoded_lines(rows, counts, placed)
+        return encoded_lines(rows, counts, placed, job=job)
 
     def _append(self, partial: NDArray[np.int64]) -> None:
         """Combine it with those of similar sizes: partials of rows grow, and would be copied again for each."""

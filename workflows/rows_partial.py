@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -37,15 +37,43 @@ def encoded_rows(job: Lines[Any] | None, parts: Mapping[int, Part]) -> NDArray[n
     rows = sorted(parts)
     samples = np.array([parts[row].samples for row in rows], np.int64)
     lines = job.lines(np.stack([parts[row].partial for row in rows]))
-    return encoded_lines(np.array(rows, np.int64), samples, lines)
+    return encoded_lines(np.array(rows, np.int64), samples, [lines])
 
 
-def encoded_lines(rows: NDArray[np.int64], samples: NDArray[np.int64], lines: NDArray[Any]) -> NDArray[np.int64]:
-    """The same of ascending rows whose partials are lines of integers; those without samples are left out."""
-    kept = samples > 0
-    number = np.array([np.count_nonzero(kept)])
-    head = [number, rows[kept], samples[kept], np.repeat(lines.shape[1], number)]
-    return np.concatenate([*head, (lines if kept.all() else lines[kept]).reshape(-1)], dtype=np.int64)
+def encoded_lines(
+    rows: NDArray[np.int64], samples: NDArray[np.int64], lines: Sequence[NDArray[Any]],
+    places: Sequence[NDArray[np.int64]] | None = None, job: Lines[Any] | None = None,
+) -> NDArray[np.int64]:  # fmt: skip
+    """The same of ascending rows whose partials are lines of integers; those without samples are left out.
+
+    Parameters
+    ----------
+    rows, samples : int64 arrays, shape (rows,)
+    lines : arrays, shape (rows, entries)
+        Of all rows together, at least one.
+    places
+        The rows that each array of lines belongs to, counted in `rows`; by default one array follows another.
+    job
+        That they are of; needed where there are several.
+    """
+    lines = job.alike(lines) if job is not None and len(lines) > 1 else lines
+    if not samples.all():
+        kept = samples > 0
+        ends = np.cumsum([len(part) for part in lines])
+        places = places or [np.arange(end - len(part), end) for end, part in zip(ends, lines, strict=True)]
+        lines = [part[kept[where]] for part, where in zip(lines, places, strict=True)]
+        places = [(np.cumsum(kept) - 1)[where][kept[where]] for where in places]
+        rows, samples = rows[kept], samples[kept]
+    width = lines[0].shape[1]
+    partial = np.empty(1 + (3 + width) * len(rows), np.int64)
+    partial[0] = len(rows)
+    head, data = headed(partial)
+    head[0], head[1], head[2] = rows, samples, width
+    table, start = data.reshape(-1, width), 0
+    for number, part in enumerate(lines):
+        table[slice(start, start + len(part)) if places is None else places[number]] = part
+        start += len(part)
+    return partial
 
 
 def decoded(partial: NDArray[np.int64]) -> dict[int, Part]:
@@ -118,26 +146,32 @@ def _cut(partial: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
 
 
 def _combined_lines(job: Lines[Any], a: Lined, b: Lined) -> NDArray[np.int64]:
-    """Of two whose first rows ascend."""
+    """Rows that only one has are copied, once; those of both are combined."""
     if np.array_equal(a.rows, b.rows):
-        return encoded_lines(a.rows, a.samples + b.samples, job.combine(a.lines, b.lines))
-    begin, end = np.searchsorted(a.rows, b.rows[0]), np.searchsorted(b.rows, a.rows[-1], "right")
-    # Rows of the first one, of both, and of the second one: the last ones where rows follow each other.
-    before, after = Lined(*(of_a[:begin] for of_a in a)), Lined(*(of_b[end:] for of_b in b))
-    between, also = Lined(*(of_a[begin:] for of_a in a)), Lined(*(of_b[:end] for of_b in b))
-    rows = np.union1d(between.rows, also.rows)
-    of_a, of_b = np.searchsorted(rows, between.rows), np.searchsorted(rows, also.rows)
-    samples = np.zeros(len(rows), np.int64)
-    samples[of_a] = between.samples
-    samples[of_b] += also.samples
-    both, ours, theirs = np.intersect1d(of_a, of_b, assume_unique=True, return_indices=True)
-    of_row = np.concatenate([of_a, of_b])  # which of the lines each row has, of those of both the sum
-    which = np.zeros(len(rows), np.int64)
-    which[of_row] = np.arange(len(of_row))
-    which[both] = len(of_row) + np.arange(len(both))
-    lines = [part for part in (between.lines, also.lines) if len(part)]
-    lines += [job.combine(between.lines[ours], also.lines[theirs])] if len(both) else []
-    parts = [before.lines, job.join(lines)[which] if len(rows) else before.lines[:0], after.lines]
-    return encoded_lines(np.concatenate([before.rows, rows, after.rows]),
-                         np.concatenate([before.samples, samples, after.samples]),
-                         job.join([part for part in parts if len(part)]))  # fmt: skip
+        return encoded_lines(a.rows, a.samples + b.samples, [job.combine(a.lines, b.lines)])
+    above = np.searchsorted(a.rows, b.rows)  # rows of `a` before each of `b`
+    shared = a.rows[np.minimum(above, len(a.rows) - 1)] == b.rows
+    before = np.cumsum(~shared) - ~shared  # rows of `b` alone before each
+    of_b = above + before
+    of_a = np.arange(len(a.rows)) + np.cumsum(np.bincount(above[~shared], minlength=len(a.rows) + 1))[: len(a.rows)]
+    number = len(a.rows) + np.count_nonzero(~shared)
+    rows, samples = np.empty(number, np.int64), np.zeros(number, np.int64)
+    rows[of_a], rows[of_b] = a.rows, b.rows
+    samples[of_a] = a.samples
+    samples[of_b] += b.samples
+    parts, places = [(a, of_a), (b, of_b)], []
+    if shared.any():
+        common = Lined(b.rows[shared], b.samples[shared], job.combine(a.lines[above[shared]], b.lines[shared]))
+        alone = np.ones(len(a.rows), bool)
+        alone[above[shared]] = False
+        parts = [(_some(a, alone), of_a[alone]), (_some(b, ~shared), of_b[~shared]), (common, of_b[shared])]
+    parts = [(part, places) for part, places in parts if len(places)]
+    return encoded_lines(rows, samples, [part.lines for part, _ in parts], [places for _, places in parts], job)
+
+
+def _some(lined: Lined, chosen: NDArray[np.bool_]) -> Lined:
+    """Some of the rows: views, if they follow each other."""
+    places = np.flatnonzero(chosen)
+    follow = len(places) and places[-1] - places[0] + 1 == len(places)
+    which: Any = slice(places[0], places[-1] + 1) if follow else places
+    return Lined(*(each[which] for each in lined))

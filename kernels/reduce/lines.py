@@ -95,11 +95,11 @@ def _described(lines: Lines, windows: Windows) -> Lines:
     return lines
 
 
-def _trimmed(lines: Lines) -> Lines:
-    """Lines of floats with as few words as hold all sums."""
-    if not layout.DTYPES[lines[0, layout.CODE]].startswith("float"):
-        return lines
+def _fewest(lines: Lines) -> Windows:
+    """The fewest words of floats that hold all sums; of integers those that they have."""
     windows, fewest = windows_of(lines[0]), []
+    if not layout.DTYPES[lines[0, layout.CODE]].startswith("float"):
+        return windows
     for (first, end), column in zip(windows, columns(windows), strict=True):
         words = lines[:, column]
         low = np.flatnonzero(np.bitwise_or.reduce(words, axis=0))
@@ -109,43 +109,40 @@ def _trimmed(lines: Lines) -> Lines:
         differ = np.bitwise_or.reduce(words ^ (words[:, -1:] >> 63), axis=0)  # from the sign
         high = int(np.flatnonzero(differ).max(initial=0))
         fewest.append((first + int(low[0]), min(first + max(high + 1 + (differ[high] < 0), int(low[0]) + 1), end)))
-    found = tuple(fewest)
-    if found == windows:
-        return lines
-    kept = [np.arange(column.start + first - was, column.start + end - was) for column, (was, _), (first, end) in
-            zip(columns(windows), windows, found, strict=True)]  # fmt: skip
-    return _described(np.take(lines, np.concatenate([np.arange(WORDS), *kept]), axis=1), found)
+    return tuple(fewest)
 
 
-def join(parts: Sequence[Lines]) -> Lines:
-    """The lines of several arrays, one after another, at least one."""
-    each = [windows_of(part[0]) for part in parts]
-    return _trimmed(_spread(parts, _union(each)) if len(set(each)) > 1 else np.concatenate(parts))
+def _trimmed(lines: Lines) -> Lines:
+    """Lines with these words."""
+    return _spread(lines, _fewest(lines))
 
 
-def _union(each: Sequence[Windows]) -> Windows:
-    """Windows that hold all."""
-    return tuple(
+def alike(parts: Sequence[Lines]) -> list[Lines]:
+    """Arrays of lines, each of at least one, with the fewest words that hold the sums of all."""
+    each = list(map(_fewest, parts))
+    windows = tuple(
         (min(first for first, _ in used), max(end for _, end in used))
         if (used := [one for one in of_sum if one[0] < one[1]]) else (0, 0)
         for of_sum in zip(*each, strict=True)
     )  # fmt: skip
+    return [_spread(part, windows) for part in parts]
 
 
-def _spread(parts: Sequence[Lines], windows: Windows) -> Lines:
-    """The lines of several arrays with windows that hold all of theirs."""
-    lines = np.empty((sum(map(len, parts)), columns(windows)[-1].stop), np.int64)
-    start = 0
-    for part in parts:
-        of_part = lines[start : start + len(part)]
-        of_part[:, :WORDS] = part[:, :WORDS]
-        had = windows_of(part[0])
-        for target, source, (first, _), (was, end) in zip(columns(windows), columns(had), windows, had, strict=True):
-            words, skip = of_part[:, target], was - first if was < end else 0
-            words[:, :skip] = 0
-            words[:, skip : skip + end - was] = part[:, source]
-            words[:, skip + end - was :] = part[:, source.stop - 1 : source.stop] >> 63 if was < end else 0
-        start += len(part)
+def _spread(part: Lines, windows: Windows) -> Lines:
+    """Lines with windows that hold all their sums; the same ones if they have these."""
+    had = windows_of(part[0])
+    if had == windows:
+        return part
+    lines = np.empty((len(part), columns(windows)[-1].stop), np.int64)
+    lines[:, :WORDS] = part[:, :WORDS]
+    for target, source, (first, end), (was, last) in zip(columns(windows), columns(had), windows, had, strict=True):
+        words, low, high = lines[:, target], max(first, was), min(end, last)
+        if low >= high:
+            words[:] = 0
+            continue
+        words[:, : low - first] = 0
+        words[:, low - first : high - first] = part[:, source.start + low - was : source.start + high - was]
+        words[:, high - first :] = part[:, source.start + high - was - 1 : source.start + high - was] >> 63
     return _described(lines, windows)
 
 
@@ -159,9 +156,10 @@ def place(lines: Lines, starts: NDArray[np.int64]) -> Lines:
 def combine(a: Lines, b: Lines) -> Lines:
     """`kernels.reduce.powers.combine` of each line with its counterpart, at least one."""
     reach = widest(int(a[0, layout.CODE]), bool(a[0, layout.ASKED] & POWERS))
+    a, b = alike([a, b])
     windows = tuple((first, min(end + (first < end), most)) for (first, end), (_, most) in
-                    zip(_union([windows_of(a[0]), windows_of(b[0])]), reach, strict=True))  # fmt: skip
-    a, b = _spread([a], windows), _spread([b], windows)
+                    zip(windows_of(a[0]), reach, strict=True))  # fmt: skip
+    a, b = _spread(a, windows), _spread(b, windows)
     total = a.copy()
     total[:, SAMPLES:FIRST_NAN] += b[:, SAMPLES:FIRST_NAN]
     total[:, FIRST_NAN] = np.minimum(a[:, FIRST_NAN], b[:, FIRST_NAN])
@@ -205,4 +203,4 @@ def made_by(
         made.append(_trimmed(_described(lines[: len(some)], windows)))
         if step < len(begins) and np.shares_memory(made[-1], lines):
             made[-1] = made[-1].copy()
-    return made[0] if len(made) == 1 else join(made)
+    return made[0] if len(made) == 1 else np.concatenate(alike(made))
