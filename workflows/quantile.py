@@ -129,8 +129,10 @@ def of_few(options: Any, samples: int) -> Any:
 
 
 def survey_needed(search: Search) -> bool:
-    """Whether more passes are needed: not for samples of 8 or 16 bits, which the job's own pass counts by value, nor for
-    few, which it gathers."""
+    """Whether more passes are needed: not for samples of 8 or 16 bits, which the job's own pass counts by value.
+
+    Nor for few samples, which it gathers.
+    """
     return search.cells is not None and search.dtype.itemsize > 2 and not gathers(search)
 
 

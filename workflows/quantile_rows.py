@@ -83,7 +83,9 @@ class QuantileColumns(Columns):
         self._samples = -1 - lines[:, 0]
         key = nan_key(search.dtype)
         is_nan = lines[:, 1:].view(np.uint64) == (2**64 - 1 if key is None else key)
-        counted = is_nan & (np.arange(lines.shape[1] - 1) < self._samples[:, None]) if key is not None else is_nan[:, :0]
+        counted = (
+            is_nan & (np.arange(lines.shape[1] - 1) < self._samples[:, None]) if key is not None else is_nan[:, :0]
+        )
         self._nan = counted.sum(axis=1)
         self._numbers = self._samples - self._nan
         if not search.omit:

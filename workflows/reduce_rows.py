@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from kernels.reduce import finish
 from kernels.reduce import lines as of_lines
 from kernels.reduce import partial as layout
-from kernels.reduce.check_rows import reduce_rows_check
 from kernels.reduce.cpu_rows import reduce_rows_cpu
 from kernels.reduce.partial import EXTREMES, FIRST_NAN, NAN, NEGATIVE, NOWHERE, POSITIVE, SAMPLES
 from kernels.transpose.cpu import transpose_cpu
-from workflows.aggregation import Lines
 from workflows.columns import Columns
 from workflows.moments import Moments, Number
 from workflows.reduce_result import Exact, ReduceResult, array_of
@@ -34,8 +32,10 @@ def compute_rows(block: Any, parts: int, stretch: Stretch) -> NDArray[np.int64] 
     return reduce_rows_cpu(*stretch.one_after_another(samples, transpose_cpu), parts)
 
 
-def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
-    """The first line that breaks an invariant of `workflows.reduce`; without a compiler, of those of counts and places."""
+def broken(
+    lines: NDArray[np.int64], samples: NDArray[np.int64], of_sums: Callable[[NDArray[np.int64], int], Any]
+) -> int | None:  # fmt: skip
+    """The first line that breaks an invariant of `workflows.reduce`; `of_sums`: those of sums, without a compiler."""
     special, counts = lines[:, [NAN, POSITIVE, NEGATIVE]], lines[:, SAMPLES]
     wrong = (counts != samples) | (special < 0).any(axis=1) | (special.sum(axis=1) > samples)
     if lines[0, layout.ASKED] & EXTREMES:
@@ -45,7 +45,10 @@ def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
     if wrong.any():
         return int(wrong.argmax())
     apart = finish.first_apart(lines)
-    return None if apart is None or apart == len(lines) else apart
+    if apart is None:
+        each = zip(of_lines.to_partials(lines), samples.tolist(), strict=True)
+        apart = next((number for number, one in enumerate(each) if of_sums(*one)), len(lines))
+    return None if apart == len(lines) else apart
 
 
 class ReduceColumns(Columns):
@@ -80,18 +83,18 @@ class ReduceColumns(Columns):
             return self._lines[:, SAMPLES] - self._lines[:, NAN] * (self._nan == "omit")
         if name == "sum":
             return self._integers(self._lines[:, of_lines.columns(of_lines.windows_of(self._lines[0]))[0]])
-        key, at = ((layout.MIN_KEY, layout.MIN_AT) if name.endswith("min") else (layout.MAX_KEY, layout.MAX_AT))
+        key, at = (layout.MIN_KEY, layout.MIN_AT) if name.endswith("min") else (layout.MAX_KEY, layout.MAX_AT)
         position = np.where(self._has_nan, self._lines[:, FIRST_NAN], self._lines[:, at])
         if name.startswith("arg"):
             return np.where(position == NOWHERE, -1, position >> 1)
         keys, none = self._lines[:, key], self._has_nan | (position == NOWHERE)
         if self._dtype.kind == "f":
             values = np.where(keys >= 0, keys, keys ^ NOWHERE).view(np.float64)
-            return np.where(none, math.nan, np.where(position & 1, -0.0, values))
-        values = np.stack([keys, keys >> 63], axis=1)
+            return np.asarray(np.where(none, math.nan, np.where(position & 1, -0.0, values)))
         if self._dtype == np.uint64:
-            values = np.stack([keys ^ layout.LEAST, np.zeros_like(keys)], axis=1)
-        numbers = self._integers(values)
+            numbers = self._integers(np.stack([keys ^ layout.LEAST, np.zeros_like(keys)], axis=1))
+        else:
+            numbers = keys
         return np.where(none, math.nan, numbers.astype(object)) if none.any() else numbers
 
     @staticmethod
@@ -102,7 +105,7 @@ class ReduceColumns(Columns):
             return low
         if not high.any():
             return low.view(np.uint64)
-        return low.view(np.uint64).astype(object) + high.astype(object) * 2**64
+        return np.asarray(low.view(np.uint64).astype(object) + high.astype(object) * 2**64)
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -153,15 +156,3 @@ def _array(column: NDArray[Any]) -> NDArray[Any]:
         return column
     arrays = [array_of(value) for value in column.tolist()]
     return np.stack([array.astype(np.result_type(*arrays)) for array in arrays])
-
-
-LINES: Lines[Any] = Lines(
-    results=lambda lines, options: ReduceColumns(lines, options.operations, options.nan, options.ddof),
-    combine=of_lines.combine,
-    broken=broken,
-    check=lambda samples, begins, ends, options: reduce_rows_check(samples, begins, ends, options.parts),
-    place=of_lines.place,
-    alike=of_lines.alike,
-    lines=of_lines.to_lines,
-    partials=of_lines.to_partials,
-)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from kernels.transpose.cpu import transpose_cpu
 
-
 # Samples of a row, on average, from which on rows are computed, and checked, one by one: calls of Python are then a
 # small part of the time, and the functions for one row are faster.
 LONG = 2**12
@@ -45,7 +44,7 @@ class Stretch(NamedTuple):
     @property
     def long(self) -> bool:
         """Whether rows are better taken one by one."""
-        return self.place.stop - self.place.start >= LONG * self.number
+        return bool(self.place.stop - self.place.start >= LONG * self.number)
 
     @property
     def rows(self) -> NDArray[np.int64]:

@@ -159,7 +159,7 @@ def _combined_lines(job: Lines[Any], a: Lined, b: Lined) -> NDArray[np.int64]:
     rows[of_a], rows[of_b] = a.rows, b.rows
     samples[of_a] = a.samples
     samples[of_b] += b.samples
-    parts, places = [(a, of_a), (b, of_b)], []
+    parts = [(a, of_a), (b, of_b)]
     if shared.any():
         common = Lined(b.rows[shared], b.samples[shared], job.combine(a.lines[above[shared]], b.lines[shared]))
         alone = np.ones(len(a.rows), bool)

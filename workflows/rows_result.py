@@ -64,8 +64,10 @@ class RowsResult(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the result of each."""
-        columns = isinstance(self.results, Columns)
-        results = self.results.to_json() if columns else [result.to_json() for result in self.results]
+        if isinstance(self.results, Columns):
+            results = self.results.to_json()
+        else:
+            results = [result.to_json() for result in self.results]
         return {"by": self.rows.by, "rows": self.names, "results": results}
 
     def document(self) -> dict[str, Any]:

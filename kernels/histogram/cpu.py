@@ -195,7 +195,7 @@ def _compiled_function(binning: Binning) -> Count | None:
         arguments = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in own)
         counters = np.zeros(tables * stride, np.uint32)
         where = slots.ctypes.data, binning.slots, counters.ctypes.data, stride, tables, rows, first
-        runs = [place.ctypes.data for place in places or ()] or [None, None]
+        runs = [place.ctypes.data for place in places] if places else [None, None]
         function(type_, samples.ctypes.data, len(samples), *arguments, *where, *runs)
 
     return count

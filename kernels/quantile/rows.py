@@ -1,4 +1,4 @@
-"""Keys of the samples of many short rows: lines, each a partial of cells that are gathered (`kernels.quantile.cells`)."""
+"""Keys of many short rows: lines, each a partial of cells that are gathered (`kernels.quantile.cells`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kernels.reduce import partial as layout
 from kernels.reduce import powers
 from kernels.reduce.exact_sum import SQUARE_BITS, SUM_BITS
-from kernels.reduce.partial import FIRST_NAN, MAX_AT, MAX_KEY, MIN_AT, MIN_KEY, NOWHERE, POSITIONS, SAMPLES, Partial
+from kernels.reduce.partial import FIRST_NAN, MAX_AT, MAX_KEY, MIN_AT, MIN_KEY, NOWHERE, POSITIONS, SAMPLES
 from kernels.reduce.powers import CUBE_BITS, FOURTH_BITS, POWERS
 
 Lines = NDArray[np.int64]
@@ -96,10 +96,21 @@ def _described(lines: Lines, windows: Windows) -> Lines:
 
 
 def _fewest(lines: Lines) -> Windows:
-    """The fewest words of floats that hold all sums; of integers those that they have."""
-    windows, fewest = windows_of(lines[0]), []
+    """The fewest words of floats that hold all sums, mostly those that they have; of integers always."""
+    windows = windows_of(lines[0])
     if not layout.DTYPES[lines[0, layout.CODE]].startswith("float"):
         return windows
+    found = _of_words(lines[:CHUNK], windows)
+    for start in range(CHUNK, len(lines), CHUNK):
+        if found == windows:
+            break
+        found = _union([found, _of_words(lines[start : start + CHUNK], windows)])
+    return found
+
+
+def _of_words(lines: Lines, windows: Windows) -> Windows:
+    """The same of lines with these windows, by a look at every word."""
+    fewest = []
     for (first, end), column in zip(windows, columns(windows), strict=True):
         words = lines[:, column]
         low = np.flatnonzero(np.bitwise_or.reduce(words, axis=0))
@@ -108,8 +119,18 @@ def _fewest(lines: Lines) -> Windows:
             continue
         differ = np.bitwise_or.reduce(words ^ (words[:, -1:] >> 63), axis=0)  # from the sign
         high = int(np.flatnonzero(differ).max(initial=0))
-        fewest.append((first + int(low[0]), min(first + max(high + 1 + (differ[high] < 0), int(low[0]) + 1), end)))
+        last = max(high + 1 + (differ[high] < 0), low[0] + 1)  # another one where the sign is not that of the sum
+        fewest.append((first + int(low[0]), min(first + int(last), end)))
     return tuple(fewest)
+
+
+def _union(each: Sequence[Windows]) -> Windows:
+    """Windows that hold all."""
+    return tuple(
+        (min(first for first, _ in used), max(end for _, end in used))
+        if (used := [one for one in of_sum if one[0] < one[1]]) else (0, 0)
+        for of_sum in zip(*each, strict=True)
+    )  # fmt: skip
 
 
 def _trimmed(lines: Lines) -> Lines:
@@ -119,12 +140,7 @@ def _trimmed(lines: Lines) -> Lines:
 
 def alike(parts: Sequence[Lines]) -> list[Lines]:
     """Arrays of lines, each of at least one, with the fewest words that hold the sums of all."""
-    each = list(map(_fewest, parts))
-    windows = tuple(
-        (min(first for first, _ in used), max(end for _, end in used))
-        if (used := [one for one in of_sum if one[0] < one[1]]) else (0, 0)
-        for of_sum in zip(*each, strict=True)
-    )  # fmt: skip
+    windows = _union(list(map(_fewest, parts)))
     return [_spread(part, windows) for part in parts]
 
 

@@ -30,13 +30,10 @@ class Totals:
 
     def _add(self, number: int, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         combine, (forwards, backwards) = self._pass.jobs[number].workflow.combine, self._sums[number]
-        chunk: Any = None
-        for part in parts:
-            chunk = part if chunk is None else combine(chunk, part)
+        chunk = _sum(parts, combine)
         _push(forwards, chunk, combine)
-        backward: Any = None  # the later one is the first argument, everywhere
-        for part in reversed(parts):
-            backward = part.copy() if backward is None else combine(backward, part)  # both never share their memory
+        # The later one is the first argument, everywhere; both never share their memory.
+        backward = _sum(parts[::-1], combine) if len(parts) > 1 else parts[0].copy()
         _push(backwards, backward, lambda sooner, later: combine(later, sooner))
         return np.asarray(chunk)
 
@@ -98,3 +95,11 @@ def _push(sums: list[Any], last: Any, combine: Callable[[Any, Any], Any]) -> Non
     while sums and sums[-1].size < 2 * last.size:
         last = combine(sums.pop(), last)
     sums.append(last)
+
+
+def _sum(parts: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """The sum of successive partials, at least one, by pairs."""
+    while len(parts) > 1:
+        pairs = [combine(*parts[start : start + 2]) for start in range(0, len(parts) - 1, 2)]
+        parts = [*pairs, *parts[len(parts) - len(parts) % 2 :]]
+    return parts[0]

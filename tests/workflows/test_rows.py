@@ -22,8 +22,8 @@ from workflows.calibration import Calibration, calibrated
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
 from workflows.rows import Rows, RowsOptions, split
-from workflows.rows_partial import Part, decoded, encoded
 from workflows.rows_check import RowsCheck
+from workflows.rows_partial import Part, decoded, encoded
 from workflows.selection import Selection, present, selected
 
 BINS = HistogramOptions(bins=8, range=(0, 64))
