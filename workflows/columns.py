@@ -10,6 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def stacked(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays of one shape, of dtypes that have one in common, with one more axis before their own."""
+    kind = np.result_type(*arrays)
+    return np.stack([array.astype(kind) for array in arrays])
+
+
 class Columns(Sequence[Any], ABC):
     """A sequence of results, equal to any with the same ones."""
 

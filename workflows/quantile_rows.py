@@ -48,11 +48,11 @@ def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
 def order_statistics(
     lines: NDArray[np.int64], quantile: Quantile, numbers: NDArray[np.int64], dtype: np.dtype[Any]
 ) -> NDArray[Any]:  # fmt: skip
-    """A quantile of each line, which has so many numbers: samples where the method selects one and all lines have
-    numbers, else float64, rounded once; NaN where there are none."""
-    selects = quantile[0] in SELECTING
-    kind = dtype if selects and (dtype.kind == "f" or numbers.all()) else np.dtype(np.float64)
-    values = np.full(len(lines), math.nan if kind.kind == "f" else 0, kind)
+    """A quantile of each line, which has so many numbers: samples where the method selects one, as Python's integers if
+    some lines have none, else float64, rounded once; NaN where there are no numbers."""
+    integers = dtype if numbers.all() else np.dtype(object)
+    kind = np.dtype(np.float64) if quantile[0] not in SELECTING else dtype if dtype.kind == "f" else integers
+    values = np.full(len(lines), 0 if kind.kind in "iu" else math.nan, kind)
     for number in np.unique(numbers[numbers > 0]).tolist():
         rows = np.flatnonzero(numbers == number)
         place = between(*quantile, number)
@@ -101,16 +101,18 @@ class QuantileColumns(Columns):
         return self._dtype if selected else np.dtype(np.float64)
 
     def of(self, row: int) -> QuantileResult:
-        values = tuple(column[row].item() for column in self._values)
+        values = tuple(column[row : row + 1].tolist()[0] for column in self._values)
         dtype = self._dtype_of(int(self._numbers[row]))
         return QuantileResult(self._q, values, dtype, self._method, int(self._samples[row]), int(self._nan[row]))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         q = np.broadcast_to(read_q(self._q), (len(self), len(self._q))).copy()
-        return {"q": q, "values": np.stack(self._values, axis=1), "samples": self._samples, "nan": self._nan}
+        kind = np.result_type(*map(self._dtype_of, set(self._numbers.tolist())))
+        values = np.stack([column.astype(kind) for column in self._values], axis=1)
+        return {"q": q, "values": values, "samples": self._samples, "nan": self._nan}
 
     def to_json(self) -> list[dict[str, Any]]:
-        columns = [column.tolist() if np.isfinite(column).all() else
+        columns = [column.tolist() if column.dtype != object and np.isfinite(column).all() else
                    [x if math.isfinite(x) else str(x) for x in column.tolist()] for column in self._values]  # fmt: skip
         counts = zip(zip(*columns, strict=True), self._samples.tolist(), self._nan.tolist(), strict=True)
         return [{"q": list(self._q), "values": list(values), "samples": samples, "nan": nan}

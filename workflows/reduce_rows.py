@@ -15,7 +15,7 @@ from kernels.reduce import partial as layout
 from kernels.reduce.cpu_rows import reduce_rows_cpu
 from kernels.reduce.partial import EXTREMES, FIRST_NAN, NAN, NEGATIVE, NOWHERE, POSITIVE, SAMPLES
 from kernels.transpose.cpu import transpose_cpu
-from workflows.columns import Columns
+from workflows.columns import Columns, stacked
 from workflows.moments import Moments, Number
 from workflows.reduce_result import Exact, ReduceResult, array_of
 from workflows.rows import Stretch
@@ -152,7 +152,8 @@ def _unusual(column: NDArray[Any]) -> bool:
 
 
 def _array(column: NDArray[Any]) -> NDArray[Any]:
-    if column.dtype != object:
-        return column
-    arrays = [array_of(value) for value in column.tolist()]
-    return np.stack([array.astype(np.result_type(*arrays)) for array in arrays])
+    """The arrays of all values, stacked: `array_of` makes uint64 of large integers."""
+    if column.dtype == object:
+        return stacked([array_of(value) for value in column.tolist()])
+    large = column >= 2**32 if column.dtype.kind in "iu" else np.zeros(1, bool)
+    return column.astype(np.uint64 if large.all() else np.float64) if large.any() else column

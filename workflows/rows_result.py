@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workflows.columns import Columns
+from workflows.columns import stacked as stacked_arrays
 from workflows.histogram_result import HistogramResult, uhi
 from workflows.histogram_rows import HistogramColumns
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
@@ -252,5 +253,4 @@ def stacked(results: Sequence[Any], rows: Rows) -> Any:
 
 def _stacked(arrays: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
     """Arrays of one shape and dtype, or 0-d ones of different ones, with further axes before their own."""
-    kind = np.result_type(*arrays)
-    return np.stack([array.astype(kind) for array in arrays]).reshape(*shape, *arrays[0].shape)
+    return stacked_arrays(arrays).reshape(*shape, *arrays[0].shape)
