@@ -20,8 +20,8 @@ from workflows.rows_result import stacked
 def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
     """The job that runs another one on each row.
 
-    Its partials are those of the rows that samples belong to, as `workflows.rows.encoded` puts them together; the other
-    job's have to be int64 arrays of one dimension.
+    Its partials are those of the rows that samples belong to, as `workflows.rows_partial.encoded` puts them together;
+    the other job's have to be int64 arrays of one dimension.
     """
     made: Aggregation[RowsOptions] = Aggregation(
         name=workflow.name,

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from kernels.quantile import cpu
 from kernels.quantile.cells import Disagreement, combined
 from kernels.quantile.check import around_check, patterns_check
-from kernels.quantile.check_gathered import GatheredCheck, check_gathered
+from kernels.quantile.check_gathered import GatheredCheck
 from kernels.quantile.ranks import METHODS, SELECTING
 from kernels.quantile.reference import around_reference, cells_reference
 from kernels.quantile.rows import combine
 from kernels.quantile.search import Counts, Quantile, Search
 from workflows.aggregation import Aggregation, Check, Disproved, Lines, Survey
 from workflows.quantile_result import QuantileResult
-from workflows.quantile_rows import broken, compute_rows, gathers, results
+from workflows.quantile_rows import broken, check_lines, compute_rows, gathers, results
 
 MOST_QUANTILES = 4096
 MOST_CHARACTERS = 400  # of a number
@@ -129,10 +129,7 @@ def of_few(options: Any, samples: int) -> Any:
 
 
 def survey_needed(search: Search) -> bool:
-    """Whether more passes are needed: not for samples of 8 or 16 bits, which the job's own pass counts by value.
-
-    Nor for few samples, which it gathers.
-    """
+    """Whether more passes are needed: not if the job's own counts by value, as of 8 or 16 bits, or gathers few samples."""
     return search.cells is not None and search.dtype.itemsize > 2 and not gathers(search)
 
 
@@ -213,16 +210,6 @@ def proven(search: Search, counts: Counts) -> Search:
     return search
 
 
-def check_lines(
-    samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], options: QuantileOptions
-) -> NDArray[np.int64] | None:  # fmt: skip
-    """Keys of the samples of rows; None where they are not gathered."""
-    search = options.search
-    if not gathers(search) or search.cells is None:
-        return None
-    return check_gathered(samples, begins, ends, search.cells.gathered)
-
-
 def finalize(counts: Counts, options: QuantileOptions) -> QuantileResult:
     """The quantiles, each rounded once, of order statistics that the counts prove."""
     search = proven(options.search, counts)
@@ -289,12 +276,7 @@ QUANTILE: Aggregation[QuantileOptions] = Aggregation(
     options=QuantileOptions,
     compute=lambda block, options: count(block, options.search),
     compute_rows=compute_rows,
-    lines=Lines(
-        results=lambda lines, options: results(lines, options, finalize),
-        combine=combine,
-        broken=broken,
-        check=check_lines,
-    ),
+    lines=Lines(lambda lines, options: results(lines, options, finalize), combine, broken, check_lines),
     combine=combined,
     finalize=finalize,
     reference=lambda block, options: count_reference(block, options.search),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.rounded import interpolated
+from kernels.quantile.check_gathered import check_gathered
 from kernels.quantile.keys import nan_key, to_samples
 from kernels.quantile.ranks import SELECTING, between
 from kernels.quantile.rows import gather_rows
@@ -35,6 +36,14 @@ def compute_rows(block: Any, options: tuple[Any, ...], stretch: Stretch) -> NDAr
         return None
     samples = block if isinstance(block, np.ndarray) else block.get()
     return gather_rows(*stretch.one_after_another(samples, transpose_cpu), search.cells.gathered)
+
+
+def check_lines(
+    samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], options: Any
+) -> NDArray[np.int64] | None:  # fmt: skip
+    """Keys of the samples of rows; None where they are not gathered."""
+    search = options.search
+    return check_gathered(samples, begins, ends, search.cells.gathered) if gathers(search) else None
 
 
 def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:

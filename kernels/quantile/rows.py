@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.arrays import as_matrix
+from kernels.common.runs import as_matrix
 from kernels.quantile.keys import to_keys
 
 Lines = NDArray[np.int64]
