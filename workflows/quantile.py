@@ -129,7 +129,7 @@ def of_few(options: Any, samples: int) -> Any:
 
 
 def survey_needed(search: Search) -> bool:
-    """Whether more passes are needed: not if the job's own counts by value, as of 8 or 16 bits, or gathers few samples."""
+    """Whether more passes are needed: not of 8 or 16 bits, counted by value in one, nor of few, which it gathers."""
     return search.cells is not None and search.dtype.itemsize > 2 and not gathers(search)
 
 
