@@ -172,9 +172,9 @@ def place(lines: Lines, starts: NDArray[np.int64]) -> Lines:
 def combine(a: Lines, b: Lines) -> Lines:
     """`kernels.reduce.powers.combine` of each line with its counterpart, at least one."""
     reach = widest(int(a[0, layout.CODE]), bool(a[0, layout.ASKED] & POWERS))
-    a, b = alike([a, b])
+    union = _union([windows_of(a[0]), windows_of(b[0])])
     windows = tuple((first, min(end + (first < end), most)) for (first, end), (_, most) in
-                    zip(windows_of(a[0]), reach, strict=True))  # fmt: skip
+                    zip(union, reach, strict=True))  # fmt: skip
     a, b = _spread(a, windows), _spread(b, windows)
     total = a.copy()
     total[:, SAMPLES:FIRST_NAN] += b[:, SAMPLES:FIRST_NAN]

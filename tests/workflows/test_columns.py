@@ -107,6 +107,14 @@ def test_quantiles(dtype: str, method: str, nan: str) -> None:
             assert_same(*results(QUANTILE, options, samples, rows))
 
 
+def test_quantiles_beside_infinities() -> None:
+    """Between a number and an infinity lies that infinity; between both there is none."""
+    samples = np.array([(1, np.inf), (-np.inf, 1), (-np.inf, np.inf), (np.inf, np.inf), (1, 2)], np.float32)
+    together, each = results(QUANTILE, QuantileOptions(q="0.5"), samples.ravel(), Rows("segment", (5,), 2))
+    assert_same(together, each)
+    assert str(together.arrays()["values"].ravel().tolist()) == "[inf, -inf, nan, inf, 1.5]"
+
+
 @pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
 def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is computed and checked row by row, and together, adds up; whatever is verified, and where arrays lie."""
