@@ -70,8 +70,9 @@ def order_statistics(
             values[rows] = low
             continue
         finite = np.isfinite(low) & np.isfinite(high)
-        with np.errstate(invalid="ignore"):  # of opposite infinities
-            values[rows] = low.astype(np.float64) + high
+        with np.errstate(invalid="ignore"):  # of opposite infinities, whose sum has a sign on some CPUs
+            ends = low.astype(np.float64) + high
+        values[rows] = np.where(np.isnan(ends), math.nan, ends)
         values[rows[finite]] = interpolated(low[finite], high[finite], place.weight)
     return values
 

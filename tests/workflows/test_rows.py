@@ -263,3 +263,15 @@ def test_jobs_that_change_the_samples(cp: Any, each: bool) -> None:
         job = by_rows(workflow)
         got = job.compute(cp.asarray(values), options, range(60))
         np.testing.assert_array_equal(got, job.reference(values, options, range(60)))
+
+
+def test_lines_do_not_show_what_has_cancelled() -> None:
+    """Partials of cut rows are those of whole ones, also where the sum of a row needs fewer words than its parts do."""
+    values = np.array([1.0, 2.0, 1e300, -1e300, 3.0, 4.0, 1e-300, -1e-300])
+    for rows in (Rows("segment", (4,), 2), Rows("file", (3,), None, sizes=(2, 5, 1)), Rows("channel", (2,), None, 2)):
+        job, options = by_rows(REDUCE), RowsOptions(rows, values.dtype, (ReduceOptions(op="sum"),))
+        whole = job.compute(values, options, range(8))
+        for cut in range(1, 8):
+            a, b = (job.compute(values[part], options, range(8)[part]) for part in (slice(cut), slice(cut, 8)))
+            np.testing.assert_array_equal(job.combine(a, b), whole)
+            np.testing.assert_array_equal(job.combine(b, a), whole)
