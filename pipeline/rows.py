@@ -212,8 +212,6 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
         partial = first(dtype, options)
         if partial.dtype != np.int64 or partial.ndim != 1:
             raise UsageError(f"{workflow.name}: expected partials of int64 for rows, got {partial.dtype}")
-        if workflow.lines:
-            partial = workflow.lines.lines(partial[None])
         if (nbytes := COPIES * number * partial.nbytes) > available:
             raise UsageError(f"{workflow.name}: expected rows that fit into memory, got {number:,} of "
                              f"{partial.nbytes:,} bytes, held {COPIES} times, {nbytes / 2**30:.3g} GiB of the "

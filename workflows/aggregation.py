@@ -131,7 +131,8 @@ class Lines(Generic[Options]):
     place
         (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
     alike
-        Arrays of lines, at least one -> the same, with entries as they are in one array of all these lines.
+        Arrays of lines, at least one -> the same, with entries as they are in one array of all these lines. None where
+        lines are as they are: arrays of different lengths of lines are no lines of one array.
     lines, partials
         The lines of partials, shape (rows, entries), at least one, and their partials. Equal partials make equal lines.
     """
@@ -141,7 +142,7 @@ class Lines(Generic[Options]):
     broken: Callable[[NDArray[np.int64], NDArray[np.int64]], int | None]
     check: Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], Options], NDArray[np.int64] | None]
     place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]] | None = None
-    alike: Callable[[Sequence[NDArray[np.int64]]], Sequence[NDArray[np.int64]]] = lambda lines: lines
+    alike: Callable[[Sequence[NDArray[np.int64]]], Sequence[NDArray[np.int64]]] | None = None
     lines: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partials: partials
     partials: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda lines: lines
 

@@ -150,7 +150,8 @@ def _all_lines(
     known = lined(partial)
     if known is None:
         return np.repeat(nothing, number, axis=0)
-    nothing, present = workflow.lines.alike([nothing, known.lines])
+    alike = workflow.lines.alike
+    nothing, present = alike([nothing, known.lines]) if alike else (nothing, known.lines)
     lines = np.repeat(nothing, number, axis=0)
     lines[head[0]] = present
     return lines

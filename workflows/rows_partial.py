@@ -56,7 +56,7 @@ def encoded_lines(
     job
         That they are of; needed where there are several.
     """
-    lines = job.alike(lines) if job is not None and len(lines) > 1 else lines
+    lines = job.alike(lines) if job and job.alike and len(lines) > 1 else lines
     if not samples.all():
         kept = samples > 0
         ends = np.cumsum([len(part) for part in lines])
@@ -119,8 +119,9 @@ def combined(workflow: Aggregation[Any], a: NDArray[np.int64], b: NDArray[np.int
     if not (a[0] and b[0]):
         return a if a[0] else b
     first, second = (a, b) if a[1] <= b[1] else (b, a)
-    if workflow.lines and (one := lined(first)) and (other := lined(second)):
-        return _combined_lines(workflow.lines, one, other)
+    job, one, other = workflow.lines, lined(first), lined(second)
+    if job and one and other and (job.alike or one.lines.shape[1] == other.lines.shape[1]):
+        return _combined_lines(job, one, other)
     last, next_ = int(first[first[0]]), int(second[1])
     if last < next_:  # as those of successive segments: their number may be large
         return following(first, second)
