@@ -97,8 +97,9 @@ def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOpt
     """Rows gathered one by one, by the row of every index."""
     rows = options.rows.rows_of(np.arange(indices.start, indices.stop))
     parts = {}
-    for row in np.unique(rows).tolist():
-        places = np.flatnonzero(rows == row)
+    order = np.argsort(rows, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(rows[order])) + 1):
+        row = int(rows[places[0]])
         # The samples of a row are evenly spaced, unless they are of several groups, which are taken one by one.
         partial, first = None, 0
         cuts = np.flatnonzero(np.diff(places) != options.rows.inner) + 1
