@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
@@ -14,6 +15,12 @@ def stacked(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Arrays of one shape, of dtypes that have one in common, with one more axis before their own."""
     kind = np.result_type(*arrays)
     return np.stack([array.astype(kind) for array in arrays])
+
+
+def listed(column: NDArray[Any]) -> list[Any]:
+    """The values as Python's; NaN as `math.nan`, so that results with the same values are equal."""
+    values: list[Any] = column.tolist()
+    return values if column.dtype.kind in "iu" else [math.nan if x != x else x for x in values]
 
 
 class Columns(Sequence[Any], ABC):

@@ -16,7 +16,7 @@ from kernels.quantile.ranks import SELECTING, between
 from kernels.quantile.rows import gather_rows
 from kernels.quantile.search import Quantile, Search
 from kernels.transpose.cpu import transpose_cpu
-from workflows.columns import Columns
+from workflows.columns import Columns, listed
 from workflows.quantile_result import QuantileResult, read_q
 from workflows.rows import Stretch
 
@@ -111,7 +111,7 @@ class QuantileColumns(Columns):
         return self._dtype if selected else np.dtype(np.float64)
 
     def of(self, row: int) -> QuantileResult:
-        values = tuple(column[row : row + 1].tolist()[0] for column in self._values)
+        values = tuple(listed(column[row : row + 1])[0] for column in self._values)
         dtype = self._dtype_of(int(self._numbers[row]))
         return QuantileResult(self._q, values, dtype, self._method, int(self._samples[row]), int(self._nan[row]))
 
@@ -129,7 +129,7 @@ class QuantileColumns(Columns):
                 for values, samples, nan in counts]  # fmt: skip
 
     def table(self) -> tuple[tuple[str, ...], list[list[tuple[Any, ...]]]]:
-        columns = [column.tolist() for column in self._values]
+        columns = list(map(listed, self._values))
         return ("q", "value"), [list(zip(self._q, values, strict=True)) for values in zip(*columns, strict=True)]
 
 

@@ -15,7 +15,7 @@ from kernels.reduce import partial as layout
 from kernels.reduce.cpu_rows import reduce_rows_cpu
 from kernels.reduce.partial import EXTREMES, FIRST_NAN, NAN, NEGATIVE, NOWHERE, POSITIVE, SAMPLES
 from kernels.transpose.cpu import transpose_cpu
-from workflows.columns import Columns, stacked
+from workflows.columns import Columns, listed, stacked
 from workflows.moments import Moments, Number
 from workflows.reduce_result import Exact, ReduceResult, array_of
 from workflows.rows import Stretch
@@ -142,7 +142,7 @@ class ReduceColumns(Columns):
 
 
 def _listed(name: str, column: NDArray[Any]) -> list[Number]:
-    values: list[Number] = column.tolist()
+    values: list[Number] = listed(column)
     return [None if x == -1 else x for x in values] if name.startswith("arg") else values
 
 

@@ -48,6 +48,7 @@ def results(workflow: Any, options: Any, samples: NDArray[Any], rows: Rows) -> t
 def assert_same(together: Any, each: Any) -> None:
     assert isinstance(together.results, Columns) and not isinstance(each.results, Columns)
     assert type(together) is type(each) and len(together) == len(each)
+    assert together == each and together.results == each.results and together.results[1:3] == each.results[1:3]
     assert repr(list(together)) == repr(list(each)) and repr(together[-1]) == repr(each[-1])
     assert json.dumps(together.to_json()) == json.dumps(each.to_json())
     assert json.dumps(together.document()) == json.dumps(each.document())
