@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -211,6 +212,8 @@ class Aggregation(Generic[Options]):
         Number of successive samples after which partials stop growing; blocks on a CPU hold many times as many.
     differences
         (partial, its reference, options) -> the entries in which they differ, in words; None if `label` names each.
+    compared
+        options -> samples, at most, of which the reference makes a partial to compare with that of the check.
     relocate
         (partial on the host, index in the block -> index in the source) -> partial, for partials that hold positions,
         where the samples of a block were selected from others.
@@ -279,6 +282,7 @@ class Aggregation(Generic[Options]):
     within_rows: bool = False
     frame: Callable[[Options], int] = lambda options: 1
     differences: Callable[[NDArray[Any], NDArray[Any], Options], Iterable[str]] | None = None
+    compared: Callable[[Options], int] = lambda options: sys.maxsize
     relocate: Callable[[NDArray[Any], Callable[[int], int]], NDArray[Any]] | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from workflows.rows import RowsOptions, split
 from workflows.rows_check import check_of_rows, of_run, placed_lines
 from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, encoded_rows, headed, lined
 from workflows.rows_result import stacked
+
+COMPARED_ROWS = 2**9  # of which checks and references are compared, in each chunk
 
 
 def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
@@ -35,6 +38,7 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
         label=lambda position, options: f"entry {position}",
         differences=lambda got, expected, options: _differences(workflow, got, expected, options),
         check=lambda options, dtype: check_of_rows(workflow, options, dtype),
+        compared=_compared,
         located=True,
         c_order=workflow.c_order,
         frame=lambda options: options.rows.inner,
@@ -49,6 +53,15 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
     )
     within = workflow.within and (lambda got, expected: _within(workflow, got, expected))
     return replace(made, within=within)
+
+
+def _compared(options: RowsOptions) -> int:
+    """So many samples that they are of `COMPARED_ROWS` rows, about: the reference takes each row by itself."""
+    rows = options.rows
+    if rows.inner > 1:
+        return COMPARED_ROWS if rows.inner > COMPARED_ROWS else sys.maxsize
+    length = sum(rows.sizes) // len(rows.sizes) if rows.sizes else rows.length
+    return sys.maxsize if length is None else COMPARED_ROWS * max(length, 1)
 
 
 def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indices: range) -> NDArray[np.int64]:

@@ -85,14 +85,16 @@ class Job:
 
     def partial_bytes(self, dtype: np.dtype[Any]) -> int:
         """Bytes of a partial of samples of a native dtype; PipelineError if the reference fails on one of them."""
+        frame = self.workflow.frame(self.options)
+        samples = min(frame, self.workflow.compared(self.options))
         try:
-            partial = self.reference(np.zeros(self.workflow.frame(self.options), dtype), 0)
+            partial = self.reference(np.zeros(samples, dtype), 0)
         except Exception as error:
             raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
         if not isinstance(partial, np.ndarray):
             raise PipelineError(f"{self.workflow.name}: expected an array from reference, got "
                                 f"{type(partial).__name__}; make it numpy.array([...])")  # fmt: skip
-        return partial.nbytes
+        return partial.nbytes * frame // samples
 
     def empty(self, source: Source) -> NDArray[Any]:
         """Partial of no samples, of a source without any; UsageError if the job needs some."""

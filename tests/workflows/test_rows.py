@@ -275,3 +275,18 @@ def test_lines_do_not_show_what_has_cancelled() -> None:
             a, b = (job.compute(values[part], options, range(8)[part]) for part in (slice(cut), slice(cut, 8)))
             np.testing.assert_array_equal(job.combine(a, b), whole)
             np.testing.assert_array_equal(job.combine(b, a), whole)
+
+
+@pytest.mark.parametrize(
+    ("rows", "most"),
+    [
+        (Rows("channel", (10_000,), None, 10_000), 512), (Rows("channel", (6,), None, 6), 512 * 6),
+        (Rows("segment", (9,), 10), 5120), (Rows("file", (3,), None, sizes=(4, 0, 2)), 1024),
+        (Rows("channel", (4,), 2**40), 2**49), (Rows("file", (2,), None, sizes=(0, 0)), 512),
+    ],
+)  # fmt: skip
+def test_references_compare_few_rows(rows: Rows, most: int) -> None:
+    """Those of so many samples, and not fewer where there are few rows."""
+    job = by_rows(REDUCE)
+    compared = job.compared(RowsOptions(rows, np.dtype(np.int16), (SUMS,)))
+    assert compared == most or (rows.inner == 6 and compared > most)
