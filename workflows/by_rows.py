@@ -19,6 +19,8 @@ from workflows.rows_result import stacked
 
 COMPARED_ROWS = 2**9  # of which checks and references are compared, in each chunk
 
+OF_FILES = 16  # samples of a frame of rows that are files, so that those of many small ones are computed together
+
 
 def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
     """The job that runs another one on each row.
@@ -41,7 +43,7 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
         compared=_compared,
         located=True,
         c_order=workflow.c_order,
-        frame=lambda options: options.rows.inner,
+        frame=lambda options: max(options.rows.inner, OF_FILES if options.rows.sizes else 1),
         empty=(lambda dtype, options: encoded({})) if workflow.empty else None,
         cpu_source=workflow.cpu_source,
         survey=None if workflow.survey is None else _survey(workflow.survey),

@@ -21,6 +21,7 @@ from workflows.rows_partial import Part, combined, encoded_lines, encoded_rows
 BYTES_OF_SAMPLE, FEW = 32, 2**16
 HELD_BYTES = 2**26  # of memory of the checks that are kept for rows
 OTHERS = 2**12, 2**6  # few samples, and checks that are kept, of those that do not say how much memory they take
+SMALL_BYTES = 2**18  # of samples that wait for others where rows are checked together
 CHECKED_BYTES = 2**25  # that a check gathers where rows take turns, so that each row gets many samples at a time
 
 
@@ -97,7 +98,7 @@ class RowsCheck:
         self._first = self._bytes = 0
 
     def add(self, samples: NDArray[Any], first: int) -> None:
-        if self._options.rows.inner == 1:
+        if self._options.rows.inner == 1 and not (self._workflow.lines and samples.nbytes < SMALL_BYTES):
             self._add(samples, first)
             return
         if self._waiting and first != self._first + self._bytes // samples.itemsize:
