@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,6 +115,40 @@ def of_others(
 
 
 @dataclass(frozen=True)
+class Lines(Generic[Options]):
+    """What a job does with the partials of many rows at once: int64 arrays of shape (rows, entries), a line for each.
+
+    Attributes
+    ----------
+    results
+        (lines of all rows, options) -> their results, a sequence.
+    combine
+        Two arrays of lines, of the same rows -> one, as the job combines partials.
+    broken
+        (lines, samples of each) -> the first line that breaks an invariant of the job, or None.
+    check
+        (samples in either byte order, begin of each row, end of each, options) -> lines, as the check of the job makes
+        partials; None without a compiler.
+    place
+        (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
+    alike
+        Arrays of lines, at least one -> the same, with entries as they are in one array of all these lines. None where
+        lines are as they are: arrays of different lengths of lines are no lines of one array.
+    lines, partials
+        The lines of partials, shape (rows, entries), at least one, and their partials. Equal partials make equal lines.
+    """
+
+    results: Callable[[NDArray[np.int64], Options], Sequence[Any]]
+    combine: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
+    broken: Callable[[NDArray[np.int64], NDArray[np.int64]], int | None]
+    check: Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], Options], NDArray[np.int64] | None]
+    place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]] | None = None
+    alike: Callable[[Sequence[NDArray[np.int64]]], Sequence[NDArray[np.int64]]] | None = None
+    lines: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partials: partials
+    partials: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda lines: lines
+
+
+@dataclass(frozen=True)
 class Aggregation(Generic[Options]):
     """One job.
 
@@ -134,8 +169,12 @@ class Aggregation(Generic[Options]):
         together, are not what the job needs, `Disproved`.
     compute_rows
         (block, options of all rows or of each, `workflows.rows.Stretch`) -> for each row of the stretch the partial
-        that compute gives for it alone: integers of shape (rows, entries) where the block is; None where it cannot. The
-        attribute is None if rows are computed one by one. Code that replaces compute must replace or drop it.
+        that compute gives for it alone, or its line, positions counted from its first sample: integers of shape
+        (rows, entries) where the block is, or on the host; None where it cannot. The attribute is None if rows are
+        computed one by one. Code that replaces compute must replace or drop it.
+    lines
+        How partials of many rows with the same options are treated at once; None if one by one. Code that changes
+        partials must replace or drop it.
     reference
         Like compute, on NumPy arrays in either byte order: plain and slow, sharing no code with it.
     invariants
@@ -173,6 +212,8 @@ class Aggregation(Generic[Options]):
         Number of successive samples after which partials stop growing; blocks on a CPU hold many times as many.
     differences
         (partial, its reference, options) -> the entries in which they differ, in words; None if `label` names each.
+    compared
+        options -> samples, at most, of which the reference makes a partial to compare with that of the check.
     relocate
         (partial on the host, index in the block -> index in the source) -> partial, for partials that hold positions,
         where the samples of a block were selected from others.
@@ -228,6 +269,7 @@ class Aggregation(Generic[Options]):
     invariants: tuple[Invariant, ...]
     label: Callable[[int, Options], str]
     compute_rows: Callable[[Any, tuple[Options, ...], Any], Any] | None = None
+    lines: Lines[Options] | None = None
     check: Callable[[Options, np.dtype[Any]], Check | None] = lambda options, dtype: None
     prepare: Callable[[Aggregation[Any], Any, np.dtype[Any]], tuple[Aggregation[Any], Any]] | None = None
     survey: Survey[Options] | None = None
@@ -240,6 +282,7 @@ class Aggregation(Generic[Options]):
     within_rows: bool = False
     frame: Callable[[Options], int] = lambda options: 1
     differences: Callable[[NDArray[Any], NDArray[Any], Options], Iterable[str]] | None = None
+    compared: Callable[[Options], int] = lambda options: sys.maxsize
     relocate: Callable[[NDArray[Any], Callable[[int], int]], NDArray[Any]] | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     empty: Callable[[np.dtype[Any], Options], NDArray[Any]] | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,32 +12,38 @@ from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
 from workflows.aggregation import Aggregation, Invariant, Survey
-from workflows.rows import Part, RowsOptions, decoded, encoded, encoded_lines, following, headed, split
-from workflows.rows_check import check_of_rows, of_run
+from workflows.rows import RowsOptions, split
+from workflows.rows_check import check_of_rows, of_run, placed_lines
+from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, encoded_rows, headed, lined
 from workflows.rows_result import stacked
+
+COMPARED_ROWS = 2**9  # of which checks and references are compared, in each chunk
+
+OF_FILES = 16  # samples of a frame of rows that are files, so that those of many small ones are computed together
 
 
 def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
     """The job that runs another one on each row.
 
-    Its partials are those of the rows that samples belong to, as `workflows.rows.encoded` puts them together; the other
-    job's have to be int64 arrays of one dimension.
+    Its partials are those of the rows that samples belong to, as `workflows.rows_partial.encoded` puts them together;
+    the other job's have to be int64 arrays of one dimension.
     """
     made: Aggregation[RowsOptions] = Aggregation(
         name=workflow.name,
         summary=workflow.summary,
         options=RowsOptions,
         compute=lambda block, options, indices: _computed(workflow, block, options, indices),
-        combine=lambda a, b: _combined(workflow, a, b),
+        combine=lambda a, b: combined(workflow, a, b),
         finalize=lambda partial, options: stacked(_finalized(workflow, partial, options), options.rows),
         reference=lambda block, options, indices: _reference(workflow, block, options, indices),
-        invariants=(every_sample_in_a_row, *(_of_each_row(invariant) for invariant in workflow.invariants)),
+        invariants=(every_sample_in_a_row, _of_each_row(workflow)),
         label=lambda position, options: f"entry {position}",
         differences=lambda got, expected, options: _differences(workflow, got, expected, options),
         check=lambda options, dtype: check_of_rows(workflow, options, dtype),
+        compared=_compared,
         located=True,
         c_order=workflow.c_order,
-        frame=lambda options: options.rows.inner,
+        frame=lambda options: max(options.rows.inner, OF_FILES if options.rows.sizes else 1),
         empty=(lambda dtype, options: encoded({})) if workflow.empty else None,
         cpu_source=workflow.cpu_source,
         survey=None if workflow.survey is None else _survey(workflow.survey),
@@ -48,6 +55,15 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
     )
     within = workflow.within and (lambda got, expected: _within(workflow, got, expected))
     return replace(made, within=within)
+
+
+def _compared(options: RowsOptions) -> int:
+    """So many samples that they are of `COMPARED_ROWS` rows, about: the reference takes each row by itself."""
+    rows = options.rows
+    if rows.inner > 1:
+        return COMPARED_ROWS if rows.inner > COMPARED_ROWS else sys.maxsize
+    length = sum(rows.sizes) // len(rows.sizes) if rows.sizes else rows.length
+    return sys.maxsize if length is None else COMPARED_ROWS * max(length, 1)
 
 
 def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indices: range) -> NDArray[np.int64]:
@@ -62,7 +78,7 @@ def _computed(workflow: Aggregation[Any], block: Any, options: RowsOptions, indi
         samples[row] = samples.get(row, 0) + len(places)
     if not isinstance(partial, np.ndarray):
         partials = _on_host(partials)
-    return encoded({row: Part(samples[row], partial) for row, partial in partials.items()})
+    return encoded_rows(workflow.lines, {row: Part(samples[row], partial) for row, partial in partials.items()})
 
 
 def _together(
@@ -78,10 +94,11 @@ def _together(
         if of_stretch is None:
             return None
         lines.append(of_stretch)
-    rows = np.concatenate([stretch.row + np.arange(stretch.number) for stretch in stretches])
+    rows = np.concatenate([stretch.rows for stretch in stretches])
     samples = np.concatenate([stretch.samples() for stretch in stretches])
-    together = lines[0] if len(lines) == 1 else array_module(block).concatenate(lines)
-    return encoded_lines(rows, samples, together if isinstance(together, np.ndarray) else together.get())
+    lines = [of_stretch if isinstance(of_stretch, np.ndarray) else of_stretch.get() for of_stretch in lines]
+    placed = placed_lines(workflow, lines, options.rows, stretches, indices.start)
+    return encoded_lines(rows, samples, placed, job=workflow.lines)
 
 
 def _on_host(partials: Mapping[int, Any]) -> dict[int, NDArray[np.int64]]:
@@ -91,40 +108,13 @@ def _on_host(partials: Mapping[int, Any]) -> dict[int, NDArray[np.int64]]:
     return dict(zip(partials, np.split(together, ends[:-1]), strict=True))
 
 
-def _combined(workflow: Aggregation[Any], a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not (a[0] and b[0]):
-        return a if a[0] else b
-    first, second = (a, b) if a[1] <= b[1] else (b, a)
-    last, next_ = int(first[first[0]]), int(second[1])
-    if last < next_:  # as those of successive segments: their number may be large
-        return following(first, second)
-    if last == next_ and first[0] > 1 and second[0] > 1:
-        return following(following(_cut(first, slice(-1)), _combined(workflow, _cut(first, slice(-1, None)),
-                                   _cut(second, slice(1)))), _cut(second, slice(1, None)))  # fmt: skip
-    parts = decoded(a)
-    for row, part in decoded(b).items():
-        if row in parts:
-            samples, partial = parts[row]
-            part = Part(samples + part.samples, workflow.combine(partial, part.partial))
-        parts[row] = part
-    return encoded(parts)
-
-
-def _cut(partial: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
-    """Some successive rows of a partial."""
-    head, data = headed(partial)
-    ends = np.concatenate([[0], np.cumsum(head[2])])
-    kept = head[:, rows]
-    first = ends[:-1][rows][0]
-    return np.concatenate([[kept.shape[1]], kept.reshape(-1), data[first : first + kept[2].sum()]])
-
-
 def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOptions, indices: range) -> Any:
     """Rows gathered one by one, by the row of every index."""
     rows = options.rows.rows_of(np.arange(indices.start, indices.stop))
     parts = {}
-    for row in np.unique(rows).tolist():
-        places = np.flatnonzero(rows == row)
+    order = np.argsort(rows, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(rows[order])) + 1):
+        row = int(rows[places[0]])
         # The samples of a row are evenly spaced, unless they are of several groups, which are taken one by one.
         partial, first = None, 0
         cuts = np.flatnonzero(np.diff(places) != options.rows.inner) + 1
@@ -134,20 +124,22 @@ def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOpt
             one = of_run(workflow, workflow.reference, block[group], options, row, of_group)
             partial = one if partial is None else workflow.combine(partial, one)
         parts[row] = Part(len(places), np.asarray(partial))
-    return encoded(parts)
+    return encoded_rows(workflow.lines, parts)
 
 
-def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: RowsOptions) -> list[Any]:
+def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: RowsOptions) -> Sequence[Any]:
     """The result of every row, of those without samples, too."""
-    parts, rows = decoded(partial), options.rows
-    number = max(parts, default=-1) + 1 if rows.number is None else rows.number
-    samples = sum(part.samples for part in parts.values())
+    (present, counts, _), rows = headed(partial)[0], options.rows
+    number = int(present.max(initial=-1)) + 1 if rows.number is None else rows.number
+    samples = int(counts.sum())
     if not number:
         raise ValueError("expected at least one row, got no samples")
     if rows.length is None and not rows.sizes and samples % rows.inner:  # of unknown length before
         raise ValueError(f"--channels: expected a multiple of {rows.inner} samples, got {samples:,}; is the input "
                          "complete?")  # fmt: skip
-    results = []
+    if workflow.lines and len(options.options) == 1:
+        return workflow.lines.results(_all_lines(workflow, partial, options, number), options.of(0))
+    parts, results = decoded(partial), []
     for row in range(number):
         if row in parts:
             of_row = parts[row].partial
@@ -161,17 +153,46 @@ def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: 
     return results
 
 
+def _all_lines(
+    workflow: Aggregation[Any], partial: NDArray[np.int64], options: RowsOptions, number: int
+) -> NDArray[np.int64]:  # fmt: skip
+    """A line for each row."""
+    head, data = headed(partial)
+    if head.shape[1] == number:
+        return data.reshape(number, -1)
+    assert workflow.empty is not None
+    assert workflow.lines is not None
+    nothing = workflow.lines.lines(workflow.empty(options.dtype, options.of(0))[None])
+    known = lined(partial)
+    if known is None:
+        return np.repeat(nothing, number, axis=0)
+    alike = workflow.lines.alike
+    nothing, present = alike([nothing, known.lines]) if alike else (nothing, known.lines)
+    lines = np.repeat(nothing, number, axis=0)
+    lines[head[0]] = present
+    return lines
+
+
 def every_sample_in_a_row(partial: NDArray[np.int64], samples: int) -> str | None:
     """The rows have as many samples as there are."""
-    total = sum(part.samples for part in decoded(partial).values())
+    total = int(headed(partial)[0][1].sum())
     return None if total == samples else f"every sample is in a row: expected {samples:,} in all, got {total:,}"
 
 
-def _of_each_row(invariant: Invariant) -> Invariant:
+def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
+    def broken(part: Part) -> str | None:
+        return next(filter(None, (holds(part.partial, part.samples) for holds in workflow.invariants)), None)
+
     def holds(partial: NDArray[np.int64], samples: int) -> str | None:
+        if workflow.lines and (found := lined(partial)):
+            rows, counts, lines = found
+            if (line := workflow.lines.broken(lines, counts)) is None:
+                return None
+            part = Part(int(counts[line]), workflow.lines.partials(lines[line : line + 1])[0])
+            return f"row {rows[line]}: {broken(part) or 'its sums and extremes agree: they do not'}"
         for row, part in decoded(partial).items():
-            if len(part.partial) and (broken := invariant(part.partial, part.samples)):
-                return f"row {row}: {broken}"
+            if len(part.partial) and (what := broken(part)):
+                return f"row {row}: {what}"
         return None
 
     return holds
@@ -182,17 +203,20 @@ def _differences(
 ) -> Iterable[str]:
     """The first entries that differ, with the names of their rows."""
     ours, theirs = decoded(got), decoded(expected)
+    job = workflow.lines
     for row in sorted(ours.keys() | theirs.keys()):
         name = f"{options.rows.by} {options.rows.name(row)}"
         if row not in ours or row not in theirs or ours[row].samples != theirs[row].samples:
             counts = [parts[row].samples if row in parts else 0 for parts in (theirs, ours)]
             yield f"{name}: expected {counts[0]:,} samples, got {counts[1]:,}"
             continue
-        one, other = ours[row].partial, theirs[row].partial
+        one, other = (job.partials(part.partial[None])[0] if job else part.partial for part in (ours[row], theirs[row]))
+        if np.array_equal(one, other):
+            continue
         if len(one) != len(other):
             yield f"{name}: expected {len(other)} entries, got {len(one)}"
-        elif len(places := np.flatnonzero(one != other)):
-            place = int(places[0])
+        else:
+            place = int(np.flatnonzero(one != other)[0])
             yield f"{name}, {workflow.label(place, options.of(row))}: expected {other[place]}, got {one[place]}"
 
 

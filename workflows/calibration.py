@@ -43,6 +43,7 @@ def calibrated(workflow: Aggregation[Options], calibration: Calibration) -> Aggr
         workflow,
         compute=partial(_count, calibration) if by_thresholds else partial(_compute, workflow, calibration),
         compute_rows=partial(_count_rows, calibration) if by_thresholds else None,
+        lines=None,
         look=None,
         reference=partial(_reference, workflow, calibration),
         check=partial(_check, workflow, calibration),

@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from kernels.histogram import cpu, finite_range
 from kernels.histogram.binning import Binning
-from kernels.histogram.check import HistogramCheck, Plan, plan
+from kernels.histogram.check import HistogramCheck, Plan, check_runs, plan
 from kernels.histogram.check_range import finite_range_check
-from kernels.histogram.cpu import count_turns, histogram_cpu
+from kernels.histogram.cpu import count_runs, count_turns, histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.reference import histogram_reference
 from kernels.histogram.rows import histogram_runs, histogram_turns
 from kernels.quantile.search import Search
-from workflows.aggregation import Aggregation, Survey
+from kernels.transpose.cpu import transpose_cpu
+from workflows.aggregation import Aggregation, Lines, Survey
 from workflows.bins import STATISTICS, Selected, completed, of_integers, with_quartiles, with_range, with_search
 from workflows.histogram_options import HistogramOptions
 from workflows.histogram_result import HistogramResult
+from workflows.histogram_rows import HistogramColumns
 from workflows.quartiles import PROOF, SEARCH
 from workflows.rows import Stretch
 
@@ -41,8 +43,14 @@ def compute_rows(block: Any, options: tuple[HistogramOptions, ...], stretch: Str
 def count_rows(block: Any, binnings: tuple[Binning, ...], stretch: Stretch) -> Any:
     """The same in bins of all rows or of each."""
     if isinstance(block, np.ndarray):
-        alike = stretch.bounds is None and len(binnings) == 1
-        return count_turns(block, binnings[0], stretch.number, stretch.first) if alike else None
+        if len(binnings) > 1:
+            return None
+        turns = stretch.bounds is None
+        counts = count_turns(block, binnings[0], stretch.number, stretch.first) if turns else None
+        if counts is not None or stretch.long:
+            return counts
+        samples, begins, ends = stretch.one_after_another(block, transpose_cpu)
+        return count_runs(samples, binnings[0], begins, ends)
     row = stretch.row if len(binnings) > 1 else 0
     if stretch.bounds is None:
         return histogram_turns(block, binnings, stretch.number, stretch.first, row)
@@ -64,6 +72,20 @@ def check(options: HistogramOptions, dtype: np.dtype[Any]) -> HistogramCheck | N
     """Counts by other ways than those of `compute`; None without a compiler."""
     planned = _plan(options, dtype)
     return None if planned is None else HistogramCheck(planned)
+
+
+def check_lines(
+    samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], options: HistogramOptions
+) -> NDArray[np.int64] | None:  # fmt: skip
+    """Counts of rows, by the plan of the check; None without a compiler."""
+    planned = _plan(options, samples.dtype.newbyteorder("="))
+    return None if planned is None else check_runs(planned, samples, begins, ends)
+
+
+def broken(slots: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
+    """The first row whose counts are not as many as its samples, or not all positive."""
+    wrong = (slots.sum(axis=1) != samples) | (slots.min(axis=1) < 0)
+    return int(wrong.argmax()) if wrong.any() else None
 
 
 def finalize(slots: NDArray[np.int64], options: HistogramOptions) -> HistogramResult:
@@ -147,6 +169,12 @@ HISTOGRAM: Aggregation[HistogramOptions] = Aggregation(
     options=HistogramOptions,
     compute=compute,
     compute_rows=compute_rows,
+    lines=Lines(
+        results=lambda slots, options: HistogramColumns(slots, finalize(slots[0], options)),
+        combine=operator.add,
+        broken=broken,
+        check=check_lines,
+    ),
     combine=operator.add,
     finalize=finalize,
     reference=reference,

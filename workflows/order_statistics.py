@@ -132,6 +132,8 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
     beside = replace(
         base,
         compute=compute,
+        compute_rows=None,
+        lines=None,
         combine=combine,
         place=place,
         relocate=None if base.relocate is None else relocate,

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from kernels.quantile import cpu
 from kernels.quantile.cells import Disagreement, combined
-from kernels.quantile.check import AroundCheck, PatternsCheck, around_check, patterns_check
+from kernels.quantile.check import around_check, patterns_check
+from kernels.quantile.check_gathered import GatheredCheck
 from kernels.quantile.ranks import METHODS, SELECTING
 from kernels.quantile.reference import around_reference, cells_reference
+from kernels.quantile.rows import combine
 from kernels.quantile.search import Counts, Quantile, Search
-from workflows.aggregation import Aggregation, Disproved, Survey
+from workflows.aggregation import Aggregation, Check, Disproved, Lines, Survey
 from workflows.quantile_result import QuantileResult
+from workflows.quantile_rows import broken, check_lines, compute_rows, gathers, results
 
 MOST_QUANTILES = 4096
 MOST_CHARACTERS = 400  # of a number
@@ -126,8 +129,8 @@ def of_few(options: Any, samples: int) -> Any:
 
 
 def survey_needed(search: Search) -> bool:
-    """Whether more passes are needed: not for samples of 8 or 16 bits, which the job's own pass counts by value."""
-    return search.cells is not None and search.dtype.itemsize > 2
+    """Whether more passes are needed: not of 8 or 16 bits, counted by value in one, nor of few, which it gathers."""
+    return search.cells is not None and search.dtype.itemsize > 2 and not gathers(search)
 
 
 def advanced(search: Search, counts: Counts) -> Search:
@@ -176,8 +179,10 @@ def count_reference(block: NDArray[Any], search: Search) -> Counts:
     return cells_reference(block, cells.firsts, cells.bits, cells.slot_bits, cells.gathered)
 
 
-def count_check(search: Search) -> AroundCheck | PatternsCheck | None:
+def count_check(search: Search) -> Check | None:
     """Counts of a job's own pass by other ways than those of `count`; None without a compiler."""
+    if gathers(search) and search.cells is not None and search.dtype.itemsize > 2:
+        return GatheredCheck(search.cells.gathered)
     return around_check(search.values) if search.cells is None else patterns_check(search.dtype, search.cells.gathered)
 
 
@@ -270,6 +275,8 @@ QUANTILE: Aggregation[QuantileOptions] = Aggregation(
     example="data.bin --dtype float32 --q 0.01,0.5,0.99",
     options=QuantileOptions,
     compute=lambda block, options: count(block, options.search),
+    compute_rows=compute_rows,
+    lines=Lines(lambda lines, options: results(lines, options, finalize), combine, broken, check_lines),
     combine=combined,
     finalize=finalize,
     reference=lambda block, options: count_reference(block, options.search),

@@ -62,9 +62,8 @@ class QuantileResult(Shown):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """q (float64) and values, shape (len(q),), and the 0-d samples and nan."""
-        q = np.array([float(Fraction(text)) for text in self.q])
         counts = {name: np.array(getattr(self, name), np.int64) for name in ("samples", "nan")}
-        return {"q": q, "values": np.asarray(self)} | counts
+        return {"q": read_q(self.q), "values": np.asarray(self)} | counts
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """One row per quantile."""
@@ -74,3 +73,8 @@ class QuantileResult(Shown):
         """Samples, NaN if the dtype has it, and every quantile with all digits."""
         facts = [("samples", f"{self.samples:,}"), ("NaN", f"{self.nan:,}")]
         return facts + [(f"q {q}", str(x)) for q, x in zip(self.q, self.values, strict=True)]
+
+
+def read_q(q: tuple[str, ...]) -> NDArray[np.float64]:
+    """Quantiles as numbers."""
+    return np.array([float(Fraction(text)) for text in q])

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
-from kernels.common.compiled_check import CompiledCheck
 from kernels.histogram.inside import inside, inside_reference
 from kernels.quantile.cells import combined
 from kernels.quantile.search import Search
@@ -73,7 +72,7 @@ def check(options: Any, dtype: np.dtype[Any]) -> Check | None:
 class _InsideCheck:
     """The check of quantiles, of samples in a range."""
 
-    def __init__(self, check: CompiledCheck, limits: Range | None) -> None:
+    def __init__(self, check: Check, limits: Range | None) -> None:
         self._check, self._limits, self._outside = check, limits, 0
 
     def add(self, samples: NDArray[Any], first: int) -> None:

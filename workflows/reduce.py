@@ -13,16 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.reduce import cpu, exact_sum, powers
+from kernels.reduce import lines as of_lines
 from kernels.reduce import partial as layout
 from kernels.reduce.check_powers import reduce_check_with_powers
+from kernels.reduce.check_rows import reduce_rows_check
 from kernels.reduce.cpu_powers import reduce_cpu_with_powers
 from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
 from kernels.reduce.powers import POWERS
 from kernels.reduce.reference_powers import reduce_reference_with_powers
-from workflows.aggregation import Aggregation
+from workflows.aggregation import Aggregation, Lines
 from workflows.moments import Moments
 from workflows.order_statistics import NAMES, is_order_statistic, with_order_statistics
 from workflows.reduce_result import Exact, ReduceResult
+from workflows.reduce_rows import ReduceColumns, broken, compute_rows
 
 # What each operation needs.
 OPERATIONS: Mapping[str, int] = MappingProxyType({
@@ -188,6 +191,17 @@ _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,
+    compute_rows=lambda block, options, stretch: compute_rows(block, options[0].parts, stretch),
+    lines=Lines(
+        results=lambda lines, options: ReduceColumns(lines, options.operations, options.nan, options.ddof),
+        combine=of_lines.combine,
+        broken=lambda lines, samples: broken(lines, samples, lambda *one: moments_agree(*one) or powers_agree(*one)),
+        check=lambda samples, begins, ends, options: reduce_rows_check(samples, begins, ends, options.parts),
+        place=of_lines.place,
+        alike=of_lines.alike,
+        lines=of_lines.to_lines,
+        partials=of_lines.to_partials,
+    ),
     combine=combine,
     finalize=finalize,
     reference=lambda block, options: reduce_reference_with_powers(block, options.parts),

@@ -117,7 +117,7 @@ class ReduceResult(Shown):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """0-d arrays: float64; int64, uint64, or digits if neither is wide enough; -1 for a position that is None."""
         everything = {**self.values, "samples": self.samples, "nan": self.nan}
-        return {name: _array(value) for name, value in everything.items()}
+        return {name: array_of(value) for name, value in everything.items()}
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """One row per operation."""
@@ -132,7 +132,8 @@ class ReduceResult(Shown):
                         for name, x in self.values.items()]  # fmt: skip
 
 
-def _array(value: Number) -> NDArray[Any]:
+def array_of(value: Number) -> NDArray[Any]:
+    """A value as a 0-d array, as `ReduceResult.arrays` says."""
     if isinstance(value, float):
         return np.array(value)
     number = -1 if value is None else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -13,6 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.transpose.cpu import transpose_cpu
+
+# Samples of a row, on average, from which on rows are computed, and checked, one by one: calls of Python are then a
+# small part of the time, and the functions for one row are faster.
+LONG = 2**12
 
 
 class Run(NamedTuple):
@@ -37,12 +41,37 @@ class Stretch(NamedTuple):
     first: int
     bounds: NDArray[np.int64] | None
 
+    @property
+    def long(self) -> bool:
+        """Whether rows are better taken one by one."""
+        return bool(self.place.stop - self.place.start >= LONG * self.number)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows."""
+        return self.row + np.arange(self.number)
+
+    def firsts(self) -> NDArray[np.int64]:
+        """Which sample of the stretch is the first of each row; past the end if a row has none."""
+        return (np.arange(self.number) - self.first) % self.number if self.bounds is None else self.bounds[:-1]
+
     def samples(self) -> NDArray[np.int64]:
         """Samples of each row."""
         if self.bounds is not None:
             return self.bounds[1:] - self.bounds[:-1]
-        before = (np.arange(self.number) - self.first) % self.number  # samples, of other rows
-        return np.asarray((self.place.stop - self.place.start - before + self.number - 1) // self.number)
+        return np.asarray((self.place.stop - self.place.start - self.firsts() + self.number - 1) // self.number)
+
+    def one_after_another(
+        self, samples: NDArray[Any], transposed: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+        """The samples of a stretch, those of each row together, where each row begins, and where it ends."""
+        if self.bounds is not None:
+            return samples, self.bounds[:-1], self.bounds[1:]
+        turns = -(-len(samples) // self.number)
+        whole = np.zeros((turns, self.number), samples.dtype)
+        whole.reshape(-1)[: len(samples)] = samples
+        begins = turns * self.firsts()
+        return transposed(whole).reshape(-1), begins, begins + self.samples()
 
 
 @dataclass(frozen=True)
@@ -92,11 +121,16 @@ class Rows:
 
     def name(self, row: int) -> str:
         """What to call a row in a message or a table."""
+        return self.names_of(range(row, row + 1))[0]
+
+    def names_of(self, rows: range) -> list[str]:
+        """What to call successive rows."""
         if self.names:
-            return self.names[row]
-        if self.shape is not None and len(self.shape) > 1:
-            return ", ".join(str(int(place)) for place in np.unravel_index(row, self.shape))
-        return str(row)
+            return list(self.names[rows.start : rows.stop])
+        if self.shape is not None and len(self.shape) > 1 and len(rows):
+            places = np.transpose(np.unravel_index(np.arange(rows.start, rows.stop), self.shape)).tolist()
+            return [", ".join(map(str, place)) for place in places]
+        return list(map(str, rows))
 
     def runs(self, indices: range) -> Iterator[Run]:
         """The rows of successive samples: each its run, or, where rows take turns, one run for each row and group."""
@@ -152,11 +186,15 @@ class Rows:
 
     def within(self, index: int) -> int:
         """Which of the samples of its row it is."""
+        return int(self.turns(np.array([index]))[0])
+
+    def turns(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of the samples of its row each is."""
         if self.sizes:
-            row = int(np.searchsorted(self._ends, index, "right"))
-            return index - int(self._ends[row]) + self.sizes[row]
-        turn = index // self.inner
-        return turn if self.length is None else turn % self.length
+            starts = np.concatenate([[0], self._ends])
+            return np.asarray(indices - starts[np.searchsorted(self._ends, indices, "right")])
+        turns = indices // self.inner
+        return turns if self.length is None else turns % self.length
 
     def counted(self, indices: range, within: bool) -> range:
         """The indices of samples of one row that follow each other there; `within`: counted in the row."""
@@ -190,53 +228,6 @@ def split(rows: Rows, block: Any, start: int) -> Iterator[tuple[int, range, Any]
 
 def _transposed(matrix: Any) -> Any:
     return transpose_cpu(matrix) if isinstance(matrix, np.ndarray) else matrix.T.copy()
-
-
-class Part(NamedTuple):
-    """What a partial holds of one row: how many samples, and their partial."""
-
-    samples: int
-    partial: NDArray[np.int64]
-
-
-def encoded(parts: Mapping[int, Part]) -> NDArray[np.int64]:
-    """The partial of several rows: their number, the rows, their samples, the lengths of their partials, and these.
-
-    Rows ascend, so equal parts have equal bits.
-    """
-    rows = sorted(parts)
-    head = [len(rows), *rows, *(parts[row].samples for row in rows), *(len(parts[row].partial) for row in rows)]
-    return np.concatenate([np.array(head, np.int64), *(parts[row].partial for row in rows)])
-
-
-def encoded_lines(rows: NDArray[np.int64], samples: NDArray[np.int64], lines: NDArray[Any]) -> NDArray[np.int64]:
-    """The same of ascending rows whose partials are lines of integers; those without samples are left out."""
-    kept = samples > 0
-    number = np.array([np.count_nonzero(kept)])
-    head = [number, rows[kept], samples[kept], np.repeat(lines.shape[1], number)]
-    return np.concatenate([*head, (lines if kept.all() else lines[kept]).reshape(-1)], dtype=np.int64)
-
-
-def decoded(partial: NDArray[np.int64]) -> dict[int, Part]:
-    """The parts of an `encoded` partial, as views."""
-    head, data = headed(partial)
-    rows, samples, lengths = head.tolist()
-    ends = list(accumulate(lengths, initial=0))
-    return {row: Part(count, data[first:last])
-            for row, count, first, last in zip(rows, samples, ends[:-1], ends[1:], strict=True)}  # fmt: skip
-
-
-def headed(partial: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows, samples and lengths of an `encoded` partial, shape (3, rows), and the partials of the rows, as views."""
-    end = 1 + 3 * int(partial[0])
-    return partial[1:end].reshape(3, -1), partial[end:]
-
-
-def following(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The partial of the rows of two, all of the first before those of the second, without a look at each row."""
-    (head_a, data_a), (head_b, data_b) = headed(a), headed(b)
-    head = np.concatenate([head_a, head_b], axis=1)
-    return np.concatenate([[head.shape[1]], head.reshape(-1), data_a, data_b])
 
 
 @dataclass(frozen=True, eq=False)

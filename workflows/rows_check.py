@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial as partial_
+from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -10,14 +12,16 @@ from numpy.typing import NDArray
 
 from kernels.common.compiled_check import CompiledCheck
 from kernels.common.turns_check import TurnsCheck, fits
-from workflows.aggregation import Aggregation, Check
-from workflows.rows import Part, RowsOptions, encoded, encoded_lines
+from workflows.aggregation import Aggregation, Check, Lines
+from workflows.rows import Rows, RowsOptions, Stretch
+from workflows.rows_partial import Part, combined, encoded_lines, encoded_rows
 
 # Samples of a row, which the reference recomputes faster than a check can be made for them: one for so many bytes of
 # memory of the check, whose pages have to be mapped, and at most.
 BYTES_OF_SAMPLE, FEW = 32, 2**16
 HELD_BYTES = 2**26  # of memory of the checks that are kept for rows
 OTHERS = 2**12, 2**6  # few samples, and checks that are kept, of those that do not say how much memory they take
+SMALL_BYTES = 2**18  # of samples that wait for others where rows are checked together
 CHECKED_BYTES = 2**25  # that a check gathers where rows take turns, so that each row gets many samples at a time
 
 
@@ -29,6 +33,17 @@ def of_run(
         return compute(run, options.of(row), options.rows.counted(indices, workflow.within_rows))
     partial = compute(run, options.of(row))
     return workflow.place(partial, options.rows.within(indices.start)) if workflow.place else partial
+
+
+def placed_lines(
+    workflow: Aggregation[Any], lines: Sequence[NDArray[np.int64]], rows: Rows, stretches: Sequence[Stretch], start: int
+) -> Sequence[NDArray[np.int64]]:  # fmt: skip
+    """Lines of the rows of each stretch of a block that begins at an index, with positions counted in the row."""
+    if workflow.lines is None or workflow.lines.place is None:
+        return lines
+    place = workflow.lines.place
+    return [place(of_stretch, rows.turns(start + stretch.place.start + stretch.firsts()))
+            for of_stretch, stretch in zip(lines, stretches, strict=True)]  # fmt: skip
 
 
 def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
@@ -45,21 +60,26 @@ def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dt
         if fits(rows.inner, dtype, first.nbytes):
             checks = [first, *(check for check in others if isinstance(check, CompiledCheck))]
             if len(checks) == rows.inner:
-                return _TurnsCheck(checks, dtype)
+                return _TurnsCheck(checks, dtype, workflow.lines)
     return RowsCheck(workflow, options, dtype, first)
 
 
 def _put_together(lines: NDArray[np.int64]) -> NDArray[np.int64]:
     """The partial of rows whose entries count every sample once."""
-    return encoded_lines(np.arange(len(lines)), lines.sum(axis=1), lines)
+    return encoded_lines(np.arange(len(lines)), lines.sum(axis=1), [lines])
 
 
 class _TurnsCheck(TurnsCheck):
     """Of rows that take turns from the first sample to the last."""
 
+    def __init__(self, checks: Sequence[CompiledCheck], dtype: np.dtype[Any], lines: Lines[Any] | None) -> None:
+        super().__init__(checks, dtype)
+        self._lines_of_job = lines
+
     def partial(self) -> NDArray[np.int64]:
         given = enumerate(zip(self.samples(), self.checks, strict=True))
-        return encoded({row: Part(samples, check.partial()) for row, (samples, check) in given if samples})
+        parts = {row: Part(samples, check.partial()) for row, (samples, check) in given if samples}
+        return encoded_rows(self._lines_of_job, parts)
 
 
 class RowsCheck:
@@ -73,11 +93,12 @@ class RowsCheck:
         self._checks: dict[int, Check] = {}
         self._samples: dict[int, int] = {}
         self._partials: dict[int, NDArray[np.int64]] = {}  # of samples that no check has any more
+        self._together: list[NDArray[np.int64]] = []  # of rows that were checked together, from the first sample on
         self._waiting: list[NDArray[Any]] = []
         self._first = self._bytes = 0
 
     def add(self, samples: NDArray[Any], first: int) -> None:
-        if self._options.rows.inner == 1:
+        if self._options.rows.inner == 1 and not (self._workflow.lines and samples.nbytes < SMALL_BYTES):
             self._add(samples, first)
             return
         if self._waiting and first != self._first + self._bytes // samples.itemsize:
@@ -95,6 +116,9 @@ class RowsCheck:
             self._add(np.concatenate(waiting, dtype=waiting[0].dtype), self._first)
 
     def _add(self, samples: NDArray[Any], first: int) -> None:
+        if (together := self._lines(samples, first)) is not None:
+            self._append(together)
+            return
         for row, indices, place in self._options.rows.runs(range(first, first + len(samples))):
             run = np.ascontiguousarray(samples[place])
             self._samples[row] = self._samples.get(row, 0) + len(run)
@@ -109,6 +133,29 @@ class RowsCheck:
                 check.add(run, 0)
                 partial = self._workflow.place(check.partial(), self._options.rows.within(indices.start))
             self._merge(row, partial)
+
+    def _lines(self, samples: NDArray[Any], first: int) -> NDArray[np.int64] | None:
+        """The partial of all rows, by the job's check of many; None where it has none."""
+        stretches, lines = list(self._options.rows.stretches(range(first, first + len(samples)))), []
+        job, alike = self._workflow.lines, len(self._options.options) == 1
+        if job is None or not alike or any(stretch.long for stretch in stretches):
+            return None
+        for stretch in stretches:
+            table = stretch.one_after_another(samples[stretch.place], lambda matrix: matrix.T.copy())
+            of_stretch = job.check(*table, self._options.of(0))
+            if of_stretch is None:
+                return None
+            lines.append(of_stretch)
+        placed = placed_lines(self._workflow, lines, self._options.rows, stretches, first)
+        rows, counts = (np.concatenate(of) for of in ([one.rows for one in stretches],
+                                                      [one.samples() for one in stretches]))  # fmt: skip
+        return encoded_lines(rows, counts, placed, job=job)
+
+    def _append(self, partial: NDArray[np.int64]) -> None:
+        """Combine it with those of similar sizes: partials of rows grow, and would be copied again for each."""
+        while self._together and self._together[-1].size < 2 * partial.size:
+            partial = combined(self._workflow, self._together.pop(), partial)
+        self._together.append(partial)
 
     def _merge(self, row: int, partial: NDArray[np.int64]) -> None:
         known = self._partials.get(row)
@@ -135,4 +182,6 @@ class RowsCheck:
     def partial(self) -> NDArray[np.int64]:
         self._flush()
         self._end()
-        return encoded({row: Part(self._samples[row], partial) for row, partial in self._partials.items()})
+        parts = {row: Part(self._samples[row], partial) for row, partial in self._partials.items()}
+        one_by_one = encoded_rows(self._workflow.lines, parts)
+        return reduce(partial_(combined, self._workflow), reversed(self._together), one_by_one)

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.columns import Columns
+from workflows.columns import stacked as stacked_arrays
 from workflows.histogram_result import HistogramResult, uhi
+from workflows.histogram_rows import HistogramColumns
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
 from workflows.selection_result import SelectedResult, SelectedRows
@@ -41,7 +44,7 @@ class RowsResult(Shown):
     """
 
     rows: Rows
-    results: tuple[Any, ...]
+    results: Sequence[Any]
     verification: Any = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -58,11 +61,15 @@ class RowsResult(Shown):
     @property
     def names(self) -> list[str]:
         """Of the rows."""
-        return [self.rows.name(row) for row in range(len(self.results))]
+        return self.rows.names_of(range(len(self.results)))
 
     def to_json(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the result of each."""
-        return {"by": self.rows.by, "rows": self.names, "results": [result.to_json() for result in self.results]}
+        if isinstance(self.results, Columns):
+            results = self.results.to_json()
+        else:
+            results = [result.to_json() for result in self.results]
+        return {"by": self.rows.by, "rows": self.names, "results": results}
 
     def document(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the document of each, with the version of this layout: 2."""
@@ -75,19 +82,23 @@ class RowsResult(Shown):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of each row, stacked: their first axes are those of the rows; names of rows that have some."""
-        of_rows = [result.arrays() for result in self.results]
         names = {"rows": np.array(self.rows.names)} if self.rows.names else {}
+        if isinstance(self.results, Columns):
+            of_columns = self.results.arrays()
+            return names | {name: array.reshape(*self.shape, *array.shape[1:]) for name, array in of_columns.items()}
+        of_rows = [result.arrays() for result in self.results]
         return names | {name: _stacked([arrays[name] for arrays in of_rows], self.shape)
                         for name in (of_rows[0] if of_rows else ())}  # fmt: skip
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The tables of all rows, with the name of the row before each line."""
-        header: tuple[str, ...] = ()
-        lines: list[tuple[Any, ...]] = []
-        for name, result in zip(self.names, self.results, strict=True):
-            header, of_row = result.table()
-            lines += [(name, *line) for line in of_row]
-        return (self.rows.by, *header), lines
+        if isinstance(self.results, Columns):
+            header, tables = self.results.table()
+        else:
+            each = [result.table() for result in self.results]
+            header, tables = each[-1][0] if each else (), [lines for _, lines in each]
+        named = zip(self.names, tables, strict=True)
+        return (self.rows.by, *header), [(name, *line) for name, lines in named for line in lines]
 
     def lines(self) -> list[tuple[str, str]]:
         """A line for each row, the first of many: its results."""
@@ -127,9 +138,16 @@ class HistogramRows(PlottedRows, RowsResult):
         return np.asarray(self.results[0].edges)
 
     @property
+    def slots(self) -> NDArray[np.int64]:
+        """Underflow, the bins, overflow and NaN of every row, int64, shape (rows, bins + 3)."""
+        if isinstance(self.results, HistogramColumns):
+            return self.results.slots
+        return np.array([[one.underflow, *one.counts, one.overflow, one.nan] for one in self.results], np.int64)
+
+    @property
     def counts(self) -> NDArray[np.int64]:
         """int64 array, shape (*rows, bins)."""
-        return np.array([result.counts for result in self.results], np.int64).reshape(*self.shape, -1)
+        return self.slots[:, 1:-2].reshape(*self.shape, -1)
 
     def to_uhi(self) -> dict[str, Any]:
         """All but NaN as one histogram in the UHI serialization schema, whose first axis are the rows.
@@ -142,7 +160,7 @@ class HistogramRows(PlottedRows, RowsResult):
         if not self.rows.names:
             axis = {"type": "regular", "lower": 0, "upper": number, "bins": number, "underflow": False,
                     "overflow": False, "circular": False}  # fmt: skip
-        values = [result.to_uhi()["storage"]["values"] for result in self.results]
+        values = self.slots[:, :-1].tolist()
         about = {name: value for name, value in first["writer_info"]["baru"].items() if name != "format"}
         shape = ",".join(map(str, self.shape))
         length = {} if self.rows.length is None else {"length": self.rows.length}
@@ -159,7 +177,7 @@ class HistogramRows(PlottedRows, RowsResult):
 
     def values(self, flow: bool = False) -> NDArray[np.float64]:
         """Counts (rows, bins) as float64, for plotting libraries; `flow`: between underflow and overflow."""
-        return np.array([result.values(flow) for result in self.results])
+        return self.slots[:, slice(0, -1) if flow else slice(1, -2)].astype(np.float64)
 
     def variances(self, flow: bool = False) -> NDArray[np.float64]:
         """Of the counts, which are equal to them."""
@@ -172,18 +190,22 @@ class HistogramRows(PlottedRows, RowsResult):
     def document(self) -> dict[str, Any]:
         """Two UHI histograms by name: `histogram`, and `nan`, the number of NaN of every row."""
         described = self.to_uhi()
-        return {"histogram": described, "nan": self.numbers_in_document([result.nan for result in self.results])}
+        return {"histogram": described, "nan": self.numbers_in_document(self.slots[:, -1].tolist())}
 
     def to_json(self) -> dict[str, Any]:
         """What a row is, the names of the rows, the histogram, and samples, underflow, overflow, NaN of each row."""
-        counts = {name: [getattr(result, name) for result in self.results]
-                  for name in ("samples", "underflow", "overflow", "nan")}  # fmt: skip
+        columns = self.slots.sum(axis=1), self.slots[:, 0], self.slots[:, -2], self.slots[:, -1]
+        names = "samples", "underflow", "overflow", "nan"
+        counts = {name: column.tolist() for name, column in zip(names, columns, strict=True)}
         chosen = self.results[0].choice_as_json()
         return {"by": self.rows.by, "rows": self.names, "histogram": self.to_uhi(), **counts, **chosen}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """counts (*rows, bins), edges (bins + 1,), and underflow, overflow, nan (*rows,)."""
-        return super().arrays() | {"edges": self.edges}
+        names = {"rows": np.array(self.rows.names)} if self.rows.names else {}
+        flow = {"underflow": self.slots[:, 0], "overflow": self.slots[:, -2], "nan": self.slots[:, -1]}
+        return names | {"counts": self.counts, "edges": self.edges} | {
+            name: column.reshape(self.shape) for name, column in flow.items()}  # fmt: skip
 
     def numbers_in_document(self, numbers: Sequence[int]) -> dict[str, Any]:
         """Numbers of samples of every row, as NaN are counted there."""
@@ -218,6 +240,8 @@ class HistogramRows(PlottedRows, RowsResult):
 
 def stacked(results: Sequence[Any], rows: Rows) -> Any:
     """The results of rows as one."""
+    if isinstance(results, Columns):
+        return (HistogramRows if isinstance(results, HistogramColumns) else RowsResult)(rows, results)
     if results and all(isinstance(result, SelectedResult) for result in results):
         together = stacked([result.result for result in results], rows)
         return SelectedRows(together, [result.excluded for result in results], results[0].asked)
@@ -229,5 +253,4 @@ def stacked(results: Sequence[Any], rows: Rows) -> Any:
 
 def _stacked(arrays: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
     """Arrays of one shape and dtype, or 0-d ones of different ones, with further axes before their own."""
-    kind = np.result_type(*arrays)
-    return np.stack([array.astype(kind) for array in arrays]).reshape(*shape, *arrays[0].shape)
+    return stacked_arrays(arrays).reshape(*shape, *arrays[0].shape)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.columns import Columns
 from workflows.digest import DigestResult
 from workflows.histogram_result import Choice, HistogramResult
 from workflows.quantile_result import QuantileResult
@@ -129,15 +130,29 @@ def _rows(a: RowsResult, b: RowsResult, starts: list[int] | None) -> RowsResult:
 def numbers(result: Any) -> dict[str, NDArray[Any]]:
     """All numbers of a result by name, with what they were rounded from where that is known."""
     arrays: dict[str, NDArray[Any]] = result.arrays()
+    size, parts = _exact(result)
+    return arrays | ({"exact partial": np.concatenate(list(parts))} if size else {})
+
+
+def _exact(result: Any) -> tuple[int, Iterable[NDArray[np.int64]]]:
+    """The exact partials of a result, one after another: how many entries, and these, some at a time."""
     inner = result.result if isinstance(result, SelectedResult) else result
     each = inner.results if isinstance(inner, RowsResult) else (inner,)
+    if isinstance(each, Columns):
+        return each.exact()
     exact = [one.exact.partial for one in each if getattr(one, "exact", None) is not None]
-    return arrays | ({"exact partial": np.concatenate(exact)} if exact else {})
+    return sum(map(len, exact)), exact
 
 
 def fingerprint(result: Any) -> str:
     """SHA-256 of the numbers of a result: what shows that provenance in a file is not that of its numbers."""
-    digest = hashlib.sha256()
-    for name, array in sorted(numbers(result).items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    digest, (size, parts) = hashlib.sha256(), _exact(result)
+    of_names: dict[str, Iterable[NDArray[Any]]] = {name: [array] for name, array in result.arrays().items()}
+    heads = {name: f"{name} {array.dtype.str} {array.shape} " for name, (array,) in of_names.items()}
+    if size:
+        of_names["exact partial"], heads["exact partial"] = parts, f"exact partial <i8 {(size,)} "
+    for name, arrays in sorted(of_names.items()):
+        digest.update(heads[name].encode())
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

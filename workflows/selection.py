@@ -137,6 +137,7 @@ def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregatio
         workflow,
         compute=partial(_compute, workflow, selection),
         compute_rows=None,
+        lines=None,
         look=None,
         combine=partial(_combine, workflow),
         finalize=partial(_finalize, workflow, selection),

@@ -11,8 +11,8 @@
 //
 // Samples are compared with the edges as float64; no edge is converted.
 //
-// Four tables are counted in, in turn: a sample that hits the counter of the one before would wait for its store. Rows that
-// take turns have tables of their own.
+// Four tables are counted in, in turn: a sample that hits the counter of the one before would wait. Rows that take turns
+// have tables of their own, rows one after another only slots.
 
 #include <cstddef>
 #include <cstdint>
@@ -94,6 +94,8 @@ struct Counting {
     u64 slots, rows;            // slots of a row; rows that take turns, sample by sample: row r has the tables r, r + rows, …
     int64_t start;              // added to the index of a sample, which says its row
     u64 turn;                   // of several rows, the table of the next sample
+    const int64_t *begins, *ends;  // or rows from a begin to an end, both ascending, with
+    int64_t* of_rows;              // slots of their own
 };
 
 namespace {
@@ -102,22 +104,29 @@ namespace {
 template <class T, class Find>
 void count(const void* data, size_t n, const Counting& to, Find find) {
     const T* samples = static_cast<const T*>(data);
-    u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
-                                to.counters + to.table[3]};
     u32 counter[BLOCK];
     T rest[BLOCK] = {};
+    u64 row = 0;
     for (size_t start = 0; start < n; start += BLOCK) {
         const size_t length = n - start < BLOCK ? n - start : BLOCK;
         const T* part = samples + start;
         if (length < BLOCK) part = static_cast<const T*>(std::memcpy(rest, part, length * sizeof(T)));
         find(part, counter);
         size_t i = 0;
-        if (to.rows > 1) {
+        for (; to.ends && i < length; ++i) {
+            const int64_t at = static_cast<int64_t>(start + i);
+            while (row < to.rows && to.ends[row] <= at) ++row;
+            const u64 slot = static_cast<u64>(to.slot_of[counter[i]]);
+            if (row < to.rows && to.begins[row] <= at) ++to.of_rows[row * to.slots + slot];
+        }
+        if (to.rows > 1 && !to.ends) {
             const u64 tables = to.number / to.stride;
             for (u64 turn = (to.turn + start) % tables; i < length; turn = 0)
                 for (; turn < tables && i < length; ++turn, ++i) ++to.counters[turn * to.stride + counter[i]];
-            continue;
         }
+        if (i == length) continue;
+        u32* const tables[TURNS] = {to.counters + to.table[0], to.counters + to.table[1], to.counters + to.table[2],
+                                    to.counters + to.table[3]};
         for (; i + TURNS <= length; i += TURNS)
 #pragma GCC unroll 4
             for (size_t k = 0; k < TURNS; ++k) ++tables[k][counter[i + k]];
@@ -225,10 +234,6 @@ void in_leaves(What what, const void* data, size_t n, const Leaves& leaves, cons
         find_slots(what, samples, leaves, counter);
     });
 }
-
-}  // namespace
-
-namespace {
 
 void bracketed(const Counting& c, const void* samples, size_t n) {
     switch (c.type) {

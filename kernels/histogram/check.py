@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from kernels.common.compiled_check import MOST, CompiledCheck, PutTogether
+from kernels.common.runs import in_order
 from kernels.histogram.bracket import bracket_of
 from kernels.histogram.leaves import LEAVES, leaves_of
 
@@ -50,6 +51,7 @@ class _Counting(ctypes.Structure):
         ("counters", _pointer), ("table", _word * TURNS), ("number", _word), ("counted", _word), ("most", _word),
         ("totals", _pointer), ("slot_of", _pointer), ("used", _word), ("stride", _word), ("slots", _word),
         ("rows", _word), ("start", ctypes.c_int64), ("turn", _word),
+        *((name, _pointer) for name in ("begins", "ends", "of_rows")),
     )  # fmt: skip
 
 
@@ -95,6 +97,26 @@ class HistogramCheck(CompiledCheck):
         slots = np.zeros((self._rows, self._plan.slots), np.int64)
         self._plan.collect(ctypes.addressof(self._counting), slots.ctypes.data)
         return self._put_together(slots)
+
+
+def check_runs(
+    plan: Plan, samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:  # fmt: skip
+    """Counts of rows of samples in either byte order, each from its begin to its end, in any order.
+
+    Returns
+    -------
+    int64 array, shape (rows, bins + 3)
+    """
+    slots = np.zeros((len(begins), plan.slots), np.int64)
+    order, first, last = in_order(begins, ends)
+    counting = _Counting.from_buffer_copy(plan.counting)
+    counting.begins, counting.ends, counting.of_rows = first.ctypes.data, last.ctypes.data, slots.ctypes.data
+    counting.rows = len(slots)
+    native = np.require(samples, plan.dtype, ["C", "A"])
+    plan.function.argtypes, plan.function.restype = (_pointer, _pointer, ctypes.c_size_t, ctypes.c_int64), None
+    plan.function(ctypes.addressof(counting), native.ctypes.data, len(native), 0)
+    return slots if order is None else slots[np.argsort(order)]
 
 
 @dataclass(frozen=True)

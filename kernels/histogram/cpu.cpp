@@ -1,6 +1,6 @@
 // Histogram on the CPU, called by cpu.py. Each function adds the counts of fewer than 2**32 samples to slots
-// (underflow, the bins, overflow, NaN; see binning.py), of one row or of rows that take turns, sample by sample. Counts are
-// exact: only guesses round, and each is checked by a comparison.
+// (underflow, the bins, overflow, NaN; see binning.py), of one row, of rows that take turns, sample by sample, or of rows one
+// after another. Counts are exact: only guesses round, and each is checked by a comparison.
 //
 //   count_shifted    integers in bins 2**shift wide, the last one up to `reach`: subtract, shift
 //   count_patterns   samples of one or two bytes: a table holds the slot of each bit pattern
@@ -10,6 +10,7 @@
 // The slots of a piece of samples are computed first, vectorized, and then counted in several tables in turn: a sample
 // that hits the same counter as the one before would wait for its store.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,13 +23,25 @@ constexpr size_t PIECE = 256;  // samples at a time: so few that the core places
 constexpr size_t ABREAST = 16;  // samples searched side by side
 
 // Where samples are counted: `count` zeroed tables of u32, `stride` apart; if there is none, in the slots themselves.
-// Of `rows` rows, which take turns, the first sample is in the `first`; row r has the tables r, r + rows, …
+// Of `rows` rows, which take turns, the first sample is in the `first`; row r has the tables r, r + rows, … Or row r is
+// the samples from begins[r] to ends[r], which ascend, and is counted in its slots.
 struct Counters {
     int64_t* slots;
     size_t number;
     u32* tables;
     size_t stride;
     size_t count, rows, first;
+    const int64_t *begins, *ends;
+
+    void follow(const u32* slot, size_t n, int64_t start) const {
+        const int64_t stop = start + static_cast<int64_t>(n);
+        for (size_t row = static_cast<size_t>(std::upper_bound(ends, ends + rows, start) - ends); row < rows; ++row) {
+            const int64_t from = begins[row] > start ? begins[row] : start, to = ends[row] < stop ? ends[row] : stop;
+            if (from >= stop) return;
+            int64_t* const of_row = slots + row * number;
+            for (int64_t i = from; i < to; ++i) ++of_row[slot[i - start]];
+        }
+    }
 
     template <int TABLES>
     void tally(const u32* slot, size_t n) const {
@@ -48,6 +61,7 @@ struct Counters {
 
     // Of samples from index `start` on.
     void add(const u32* slot, size_t n, size_t start) const {
+        if (ends) return follow(slot, n, static_cast<int64_t>(start));
         if (rows > 1) return take_turns(slot, n, (first + start) % count);
         switch (count) {
             case 4: return tally<4>(slot, n);
@@ -179,8 +193,10 @@ double next_below(double value) { return __builtin_nextafter(value, -__builtin_i
 // Sample types, numbered as in cpu.py.
 enum Type { INT16, UINT16, INT32, UINT32, INT64, UINT64, FLOAT32, FLOAT64 };
 
-#define COUNTERS Counters{slots, number, tables, stride, count, rows, first_row}
-#define TAKEN int64_t *slots, size_t number, u32 *tables, size_t stride, size_t count, size_t rows, size_t first_row
+#define COUNTERS Counters{slots, number, tables, stride, count, rows, first_row, begins, ends}
+#define TAKEN                                                                                                   \
+    int64_t *slots, size_t number, u32 *tables, size_t stride, size_t count, size_t rows, size_t first_row, \
+        const int64_t *begins, const int64_t *ends
 
 extern "C" {
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
+from kernels.common.runs import in_order
 from kernels.histogram.binning import Binning
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -31,10 +32,11 @@ LEAST_TABLES = 4  # of rows that take turns; counters of equal neighbours would 
 TABLE_BYTES = 2**19  # of all rows, at most: half of a typical L2 cache
 COPIED_SAMPLES = 2**17  # samples at a time of an array that has gaps
 
-_COUNTERS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, *(ctypes.c_size_t,) * 4)
+_COUNTERS = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, *(ctypes.c_size_t,) * 4, *(ctypes.c_void_p,) * 2)
 
-# (samples, slots of each row, the row of the first sample)
-Count = Callable[[NDArray[Any], NDArray[np.int64], int], None]
+# (samples, slots of each row, the row of the first sample; begins and ends of rows, where these do not take turns)
+Places = tuple[NDArray[np.int64], NDArray[np.int64]]
+Count = Callable[..., None]
 
 
 def histogram_cpu(samples: NDArray[Any], binning: Binning) -> NDArray[np.int64]:
@@ -144,6 +146,31 @@ def count_turns(samples: NDArray[Any], binning: Binning, rows: int, first: int) 
     return slots
 
 
+def count_runs(
+    samples: NDArray[Any], binning: Binning, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64] | None:  # fmt: skip
+    """Count samples of rows, each from its begin to its end, in any order; some may be empty, none overlaps another.
+
+    Parameters
+    ----------
+    samples : array of ``binning.dtype``, native byte order, shape (n,), n <= MAX_SAMPLES
+    binning
+    begins, ends : int64 arrays, shape (rows,)
+
+    Returns
+    -------
+    int64 array, shape (rows, bins + 3), or None
+        As `histogram_cpu`, of each row; None without a compiler.
+    """
+    count = _compiled_function(binning)
+    if count is None:
+        return None
+    slots = np.zeros((len(begins), binning.slots), np.int64)
+    order, *places = in_order(begins, ends)
+    count(np.require(samples, requirements=["C", "A"]), slots, 0, (places[0], places[1]))
+    return slots if order is None else slots[np.argsort(order)]
+
+
 def _stride(binning: Binning) -> int:
     """Counters from one table to the next: not a multiple of 4 KiB, or those of a slot would share a cache set."""
     return -(-binning.slots // 16) * 16 + 16
@@ -161,14 +188,15 @@ def _compiled_function(binning: Binning) -> Count | None:
     of_one_row = next((number for most, number in COUNTER_TABLES if binning.slots <= most), 0)
     stride = _stride(binning)
 
-    def count(samples: NDArray[Any], slots: NDArray[np.int64], first: int) -> None:
+    def count(samples: NDArray[Any], slots: NDArray[np.int64], first: int, places: Places | None = None) -> None:
         rows = len(slots)
-        tables = of_one_row if rows == 1 else -(-LEAST_TABLES // rows) * rows
+        tables = 0 if places else of_one_row if rows == 1 else -(-LEAST_TABLES // rows) * rows
         # `own` holds the arrays: another thread that computes a binning's tables at the same time replaces them there.
         arguments = (each.ctypes.data if isinstance(each, np.ndarray) else each for each in own)
         counters = np.zeros(tables * stride, np.uint32)
         where = slots.ctypes.data, binning.slots, counters.ctypes.data, stride, tables, rows, first
-        function(type_, samples.ctypes.data, len(samples), *arguments, *where)
+        runs = [place.ctypes.data for place in places] if places else [None, None]
+        function(type_, samples.ctypes.data, len(samples), *arguments, *where, *runs)
 
     return count
 

@@ -34,16 +34,27 @@ enum { SUM = 1, SQUARES = 2, EXTREMES = 4 };
 constexpr int64_t NOWHERE = INT64_MAX;
 constexpr int SUM_WORDS = 34, SQUARE_WORDS = 67, SUM_BITS = 1088, SQUARE_BITS = 2176;
 
-// A sum in units of 2**-BITS.
+// A sum in units of 2**-BITS. Zeros are an empty one.
 template <int WORDS, int BITS>
 struct Buckets {
     int128 of[64 * WORDS] = {};
+    int end = 0, down = 0;  // above the highest bucket in use; from the top down to the lowest one
 
-    void add(int128 number, int power) { of[BITS + power] += number; }
+    void add(int128 number, int power) {
+        const int bit = BITS + power;
+        of[bit] += number;
+        end = bit < end ? end : bit + 1;
+        down = 64 * WORDS - bit > down ? 64 * WORDS - bit : down;
+    }
+
+    void clear() {
+        for (int bit = 64 * WORDS - down; bit < end; ++bit) of[bit] = 0;
+        end = down = 0;
+    }
 
     void words(int64_t* partial) const {
         u64 word[WORDS + 3] = {};
-        for (int bit = 0; bit < 64 * WORDS; ++bit)
+        for (int bit = 64 * WORDS - down; bit < end; ++bit)
             if (of[bit]) {
                 const int128 number = of[bit];
                 const int place = bit / 64, shift = bit % 64;

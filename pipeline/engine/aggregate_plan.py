@@ -53,8 +53,8 @@ class Job:
     def differences(self, got: NDArray[Any], expected: NDArray[Any]) -> list[str]:
         """The first entries in which a partial differs from its reference; NaN differs from everything."""
         alike = got.shape == expected.shape and got.dtype == expected.dtype
-        if alike and got.dtype.kind in "iu" and got.tobytes() == expected.tobytes():  # nearly always, in a third of
-            return []  # the time
+        if alike and got.dtype.kind in "iu" and np.array_equal(got, expected):  # nearly always
+            return []
         if self.workflow.differences is not None:
             return list(islice(self.workflow.differences(got, expected, self.options), 3))
         if not alike:
@@ -85,14 +85,16 @@ class Job:
 
     def partial_bytes(self, dtype: np.dtype[Any]) -> int:
         """Bytes of a partial of samples of a native dtype; PipelineError if the reference fails on one of them."""
+        frame = self.workflow.frame(self.options)
+        samples = min(frame, self.workflow.compared(self.options))
         try:
-            partial = self.reference(np.zeros(self.workflow.frame(self.options), dtype), 0)
+            partial = self.reference(np.zeros(samples, dtype), 0)
         except Exception as error:
             raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
         if not isinstance(partial, np.ndarray):
             raise PipelineError(f"{self.workflow.name}: expected an array from reference, got "
                                 f"{type(partial).__name__}; make it numpy.array([...])")  # fmt: skip
-        return partial.nbytes
+        return partial.nbytes * frame // samples
 
     def empty(self, source: Source) -> NDArray[Any]:
         """Partial of no samples, of a source without any; UsageError if the job needs some."""

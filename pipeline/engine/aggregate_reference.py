@@ -94,7 +94,7 @@ def compare_with_references(pass_: Pass, part: Chunk) -> None:
 
 
 def _random_region(pass_: Pass, part: Chunk) -> Region:
-    samples = min(COMPARED, part.samples)
+    samples = min(COMPARED, part.samples, *(job.workflow.compared(job.options) for job in pass_.jobs))
     start = np.random.default_rng([pass_.seed, part.start]).integers(part.samples - samples + 1)
     return Region(int(start), samples)
 

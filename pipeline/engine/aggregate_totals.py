@@ -21,36 +21,34 @@ class Totals:
 
     def __init__(self, pass_: Pass) -> None:
         self._pass = pass_
-        self._sums: list[list[Any]] = [[None, None] for _ in pass_.jobs]
+        # Of each job, the sums in both orders: of successive chunks, each at least twice as long as the next one.
+        self._sums: list[tuple[list[Any], list[Any]]] = [([], []) for _ in pass_.jobs]
 
     def add(self, parts: Sequence[Partials]) -> list[NDArray[Any]]:
         """Add the partials of the parts of a chunk, in order; returns those of the chunk."""
         return [self._add(number, of_parts) for number, of_parts in enumerate(zip(*parts, strict=True))]
 
     def _add(self, number: int, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        combine, sums = self._pass.jobs[number].workflow.combine, self._sums[number]
-        chunk: Any = None
-        for part in parts:
-            chunk = part if chunk is None else combine(chunk, part)
-        sums[0] = chunk if sums[0] is None else combine(sums[0], chunk)
-        backward: Any = None  # the later one is the first argument, everywhere
-        for part in reversed(parts):
-            backward = part.copy() if backward is None else combine(backward, part)  # both never share their memory
-        sums[1] = backward if sums[1] is None else combine(backward, sums[1])
+        combine, (forwards, backwards) = self._pass.jobs[number].workflow.combine, self._sums[number]
+        chunk = _sum(parts, combine)
+        _push(forwards, chunk, combine)
+        # The later one is the first argument, everywhere; both never share their memory.
+        backward = _sum(parts[::-1], combine) if len(parts) > 1 else parts[0].copy()
+        _push(backwards, backward, lambda sooner, later: combine(later, sooner))
         return np.asarray(chunk)
 
     def plus(self, chunks: Sequence[Partials]) -> Totals:
         """The sum of these and of the partials of further chunks."""
         both = Totals(self._pass)
-        both._sums = [list(sums) for sums in self._sums]
+        both._sums = [(list(forwards), list(backwards)) for forwards, backwards in self._sums]
         for partials in chunks:
             both.add([partials])
         return both
 
     def finish(self, source: Source, samples: int) -> list[NDArray[Any]]:
         """The sums, `agreed`, or the partials of no samples."""
-        return self._agreed([job.empty(source) if sums[0] is None else sums[0]
-                             for job, sums in zip(self._pass.jobs, self._sums, strict=True)], samples)  # fmt: skip
+        return self._agreed([job.empty(source) if (forward := self._whole(number)[0]) is None else forward
+                             for number, job in enumerate(self._pass.jobs)], samples)  # fmt: skip
 
     def used(self, totals: list[NDArray[Any]], samples: int, use: Callable[[list[NDArray[Any]]], Made]) -> Made:
         """What is made of the sums that `finish` has returned; they are compared once more afterwards.
@@ -64,10 +62,20 @@ class Totals:
 
     def agreed(self, samples: int) -> list[NDArray[Any]]:
         """The sums; raises VerificationError if they break an invariant, or are not the same in both orders."""
-        return self._agreed([forward for forward, _ in self._sums], samples)
+        return self._agreed([self._whole(number)[0] for number in range(len(self._sums))], samples)
+
+    def _whole(self, number: int) -> tuple[Any, Any]:
+        """The sum of all chunks in both orders; None if there are none."""
+        combine, (forwards, backwards) = self._pass.jobs[number].workflow.combine, self._sums[number]
+        while len(forwards) > 1:
+            forwards[-2:] = [combine(*forwards[-2:])]
+        while len(backwards) > 1:
+            backwards[-2:] = [combine(*reversed(backwards[-2:]))]
+        return (forwards[0], backwards[0]) if forwards else (None, None)
 
     def _agreed(self, totals: list[NDArray[Any]], samples: int) -> list[NDArray[Any]]:
-        for job, total, (forward, backward) in zip(self._pass.jobs, totals, self._sums, strict=True):
+        for number, (job, total) in enumerate(zip(self._pass.jobs, totals, strict=True)):
+            forward, backward = self._whole(number)
             name, end = job.workflow.name, "nothing was written; run again, and test this machine's memory"
             try:
                 broken = next(filter(None, (holds(total, samples) for holds in job.workflow.invariants)), None)
@@ -80,3 +88,18 @@ class Totals:
                 raise VerificationError(f"{name}: the sum of all chunks differs between two orders of adding them up: "
                                         f"{'; '.join(different)}; {end}")  # fmt: skip
         return totals
+
+
+def _push(sums: list[Any], last: Any, combine: Callable[[Any, Any], Any]) -> None:
+    """Add a sum to those of similar sizes: sums of rows grow, and would be copied again for each chunk."""
+    while sums and sums[-1].size < 2 * last.size:
+        last = combine(sums.pop(), last)
+    sums.append(last)
+
+
+def _sum(parts: Sequence[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    """The sum of successive partials, at least one, by pairs."""
+    while len(parts) > 1:
+        pairs = [combine(*parts[start : start + 2]) for start in range(0, len(parts) - 1, 2)]
+        parts = [*pairs, *parts[len(parts) - len(parts) % 2 :]]
+    return parts[0]

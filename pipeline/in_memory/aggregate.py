@@ -155,7 +155,7 @@ def recompute(work: Work, samples: NDArray[Any], start: int) -> list[NDArray[Any
             continue
         first = work.start + start if job.workflow.located else 0
         if work.verify == "full" or _agreeing.get(_key(job, samples)) is None:
-            _compare(job, samples[:COMPARED], first)
+            _compare(job, samples[: min(COMPARED, job.workflow.compared(job.options))], first)
         check.add(samples, first)
         partials.append(check.partial())
     return partials

@@ -22,6 +22,7 @@ from tests.cases.cpp_matmul import (
     check_product_sums,
 )
 from tests.cases.cpp_quantile import check_counts_of_keys
+from tests.cases.cpp_rows import check_rows
 from tests.cases.cpp_scattered import check_scattered
 from tests.cases.cpp_transpose import check_transpose, check_transposed
 from tests.cases.cpp_turns import check_turns as check_turns_of
@@ -272,7 +273,7 @@ CHECKS = {
     "stencil": check_stencil, "sums": check_sums, "scattered": check_scattered, "map": check_map,
     "product sums": check_product_sums, "product residues": check_product_residues,
     "product rounding": check_product_rounding, "product elements": check_product_elements,
-    "digest": check_digest, "turns": check_turns,
+    "digest": check_digest, "turns": check_turns, "rows": check_rows,
 }  # fmt: skip
 
 

@@ -265,7 +265,7 @@ def test_fortran_order_has_no_axes(tmp_path: Path) -> None:
 
 
 COPIED: list[int] = []
-combined = workflows.by_rows._combined
+combined = workflows.by_rows.combined
 
 
 def noted(workflow: Any, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -276,16 +276,20 @@ def noted(workflow: Any, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 4000])
-def test_many_small_files(tmp_path: Path, chunk_bytes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file is a block, whose rows are not copied again with every further one."""
+@pytest.mark.parametrize("gathered", [1, workflows.by_rows.OF_FILES])
+def test_many_small_files(
+    tmp_path: Path, chunk_bytes: int | None, gathered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is a block, whose rows are not copied again with every further one; or many are computed together."""
+    monkeypatch.setattr(workflows.by_rows, "OF_FILES", gathered)
     random = np.random.default_rng(8)
     files = [random.normal(size=size).astype(np.float32) for size in random.integers(1, 30, 512)]
     for number, samples in enumerate(files):
         samples.tofile(tmp_path / f"{number:03}.bin")
-    monkeypatch.setattr(workflows.by_rows, "_combined", noted)
+    monkeypatch.setattr(workflows.by_rows, "combined", noted)
     COPIED.clear()
     result = pipeline.run("histogram", f"{tmp_path}/*.bin", dtype="float32", by="file", verify="off", device="cpu",
                           chunk_bytes=chunk_bytes, **BINS)  # fmt: skip
     np.testing.assert_array_equal(result.counts, [np.histogram(samples, **BINS)[0] for samples in files])
     if chunk_bytes is None:  # each row as often as the number of rows can be halved
-        assert len(COPIED) == 511 and sum(COPIED) < 20 * result.counts.size
+        assert len(COPIED) == (511 if gathered == 1 else 0) and sum(COPIED) < 20 * result.counts.size

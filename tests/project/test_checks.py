@@ -41,23 +41,29 @@ COMMON = {
     **CACHED,
     "kernels.common.cxx": "compiles, and knows of no job",
 }
+RUNS = {"kernels.common.runs": "where rows are in an array"}
 PAIRS = {
     "histogram": Pair(
         ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),
         ("histogram.check", "histogram.check_range"),
-        COMMON,
+        {**COMMON, **RUNS},
     ),
     "reduce": Pair(
-        ("reduce.cpu", "reduce.gpu", "reduce.cpu_powers", "reduce.gpu_powers"),
-        ("reduce.check", "reduce.check_powers"),
+        ("reduce.cpu", "reduce.gpu", "reduce.cpu_powers", "reduce.gpu_powers", "reduce.cpu_rows"),
+        ("reduce.check", "reduce.check_powers", "reduce.check_rows"),
         {
             **COMMON,
+            "kernels.reduce.lines": "the layout of partials of many rows, and how they are combined",
             "kernels.reduce.partial": "the layout of a partial, and how partials are combined",
             "kernels.reduce.powers": "the layout of sums of powers, and how they are combined",
             "kernels.reduce.exact_sum": "widths and units of the sums in a partial, and its words as integers",
         },
     ),
-    "quantile": Pair(("quantile.cpu", "quantile.gpu"), ("quantile.check",), COMMON),
+    "quantile": Pair(
+        ("quantile.cpu", "quantile.gpu", "quantile.rows"),
+        ("quantile.check", "quantile.check_gathered"),
+        {**COMMON, **RUNS},
+    ),
     "digest": Pair(
         ("digest.cpu", "digest.gpu"),
         ("digest.check",),

@@ -21,8 +21,9 @@ from workflows.by_rows import by_rows
 from workflows.calibration import Calibration, calibrated
 from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.reduce import REDUCE, ReduceOptions
-from workflows.rows import Part, Rows, RowsOptions, decoded, encoded, split
+from workflows.rows import Rows, RowsOptions, split
 from workflows.rows_check import RowsCheck
+from workflows.rows_partial import Part, decoded, encoded
 from workflows.selection import Selection, present, selected
 
 BINS = HistogramOptions(bins=8, range=(0, 64))
@@ -102,7 +103,9 @@ def test_partials_do_not_depend_on_how_samples_are_cut(layout: tuple[Rows, int, 
         assert not any(invariant(total, samples) for invariant in job.invariants)
         parts = decoded(total)
         for row, part in parts.items():
-            np.testing.assert_array_equal(part.partial, workflow.reference(values[expected == row], inner))
+            assert workflow.lines
+            (of_row,) = workflow.lines.partials(part.partial[None])
+            np.testing.assert_array_equal(of_row, workflow.reference(values[expected == row], inner))
 
 
 @pytest.mark.parametrize(
@@ -260,3 +263,30 @@ def test_jobs_that_change_the_samples(cp: Any, each: bool) -> None:
         job = by_rows(workflow)
         got = job.compute(cp.asarray(values), options, range(60))
         np.testing.assert_array_equal(got, job.reference(values, options, range(60)))
+
+
+def test_lines_do_not_show_what_has_cancelled() -> None:
+    """Partials of cut rows are those of whole ones, also where the sum of a row needs fewer words than its parts do."""
+    values = np.array([1.0, 2.0, 1e300, -1e300, 3.0, 4.0, 1e-300, -1e-300])
+    for rows in (Rows("segment", (4,), 2), Rows("file", (3,), None, sizes=(2, 5, 1)), Rows("channel", (2,), None, 2)):
+        job, options = by_rows(REDUCE), RowsOptions(rows, values.dtype, (ReduceOptions(op="sum"),))
+        whole = job.compute(values, options, range(8))
+        for cut in range(1, 8):
+            a, b = (job.compute(values[part], options, range(8)[part]) for part in (slice(cut), slice(cut, 8)))
+            np.testing.assert_array_equal(job.combine(a, b), whole)
+            np.testing.assert_array_equal(job.combine(b, a), whole)
+
+
+@pytest.mark.parametrize(
+    ("rows", "most"),
+    [
+        (Rows("channel", (10_000,), None, 10_000), 512), (Rows("channel", (6,), None, 6), 512 * 6),
+        (Rows("segment", (9,), 10), 5120), (Rows("file", (3,), None, sizes=(4, 0, 2)), 1024),
+        (Rows("channel", (4,), 2**40), 2**49), (Rows("file", (2,), None, sizes=(0, 0)), 512),
+    ],
+)  # fmt: skip
+def test_references_compare_few_rows(rows: Rows, most: int) -> None:
+    """Those of so many samples, and not fewer where there are few rows."""
+    job = by_rows(REDUCE)
+    compared = job.compared(RowsOptions(rows, np.dtype(np.int16), (SUMS,)))
+    assert compared == most or (rows.inner == 6 and compared > most)

@@ -33,7 +33,7 @@ from tests.benchmarks.planted.patches import (
     Patches,
     result_of,
 )
-from workflows.rows import decoded, encoded
+from workflows.rows_partial import decoded, encoded
 
 ROW_KINDS = ("swapped rows", "neighbour's row")
 NODE_KINDS = ("swapped nodes",)

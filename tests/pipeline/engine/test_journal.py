@@ -224,7 +224,8 @@ def test_wrong_sum_is_never_committed(runner: Runner, path: Path, monkeypatch: p
     def flipped(self: Totals, chunks: Any) -> Totals:
         sums = plus(self, chunks)
         if chunks:
-            counts = sums._sums[0][0] = sums._sums[0][0].copy()
+            forwards = sums._sums[0][0]
+            counts = forwards[0] = forwards[0].copy()
             counts[[counts.argmax(), 5]] += (-1, 1)
         return sums
 

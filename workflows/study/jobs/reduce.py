@@ -44,7 +44,8 @@ def job(variant: Variant, options: ReduceOptions) -> Aggregation[ReduceOptions]:
                          f"{options.op}")  # fmt: skip
     if options.nan != "propagate":
         raise ValueError(f"expected --nan propagate, as in the ladder, got {options.nan}")
-    return replace(REDUCE, compute=partial(compute, variant.name, op), combine=layout.combine, place=None,
+    return replace(REDUCE, compute=partial(compute, variant.name, op), compute_rows=None, lines=None,
+                   combine=layout.combine, place=None,
                    invariants=(every_sample_counted_once,), dtypes=tuple(COURSE_TYPES), within=within,
                    check=partial(_check, op), reference=partial(_reference, op),
                    rounding=partial(_rounding, variant.name, op))  # fmt: skip

@@ -1,0 +1,46 @@
+"""Keys of many short rows: lines, each a partial of cells that are gathered (`kernels.quantile.cells`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.common.runs import as_matrix
+from kernels.quantile.keys import to_keys
+
+Lines = NDArray[np.int64]
+
+
+def gather_rows(samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], gathered: int) -> Lines:
+    """The keys of each row, ascending.
+
+    Parameters
+    ----------
+    samples : array of any integer or float dtype, native byte order, shape (n,)
+    begins, ends : arrays, shape (rows,)
+        A row may be empty.
+    gathered
+        Room for keys in a line.
+
+    Returns
+    -------
+    int64 array, shape (rows, 1 + gathered)
+    """
+    keys = to_keys(samples)
+    matrix, inside = as_matrix(keys, begins, ends, np.iinfo(keys.dtype).max)
+    matrix.sort(axis=1)
+    lines = np.full((len(begins), 1 + gathered), -1, np.int64)
+    lines[:, 0] -= ends - begins
+    lines[:, 1 : 1 + matrix.shape[1]] = np.where(inside, matrix.astype(np.uint64), np.uint64(2**64 - 1)).view(np.int64)
+    return lines
+
+
+def combine(a: Lines, b: Lines) -> Lines:
+    """`kernels.quantile.cells.combined` of each line with its counterpart, at least one."""
+    if a[0, 0] >= 0:
+        return a + b
+    keys = np.concatenate((a[:, 1:], b[:, 1:]), axis=1).view(np.uint64)  # what is left of a line is the greatest
+    keys.sort(axis=1)
+    return np.concatenate((1 + a[:, :1] + b[:, :1], keys[:, : a.shape[1] - 1].view(np.int64)), axis=1)

@@ -1,0 +1,130 @@
+"""Results of rows that are made together against those of each row by itself, in all their forms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipeline
+from kernels.common import cxx
+from kernels.quantile.ranks import METHODS
+from pipeline.engine.aggregate_plan import Job
+from tests.cases.quantile_small import samples_of
+from tests.cases.reduce import DTYPES, generator, ordinary
+from workflows.by_rows import by_rows
+from workflows.columns import Columns
+from workflows.histogram import HISTOGRAM, HistogramOptions
+from workflows.quantile import QUANTILE, QuantileOptions
+from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
+from workflows.rows import Rows, RowsOptions
+from workflows.saved import fingerprint, numbers
+
+SIZES = (0, 1, 2, 5, 5, 0, 40, 17, 3, 1)
+
+
+def results(workflow: Any, options: Any, samples: NDArray[Any], rows: Rows) -> tuple[Any, Any]:
+    """Those of rows together, and of each; of a block in several parts."""
+    job = Job(workflow, options).prepared(samples.dtype)
+    if job.workflow.of_few:
+        job = replace(job, options=job.workflow.of_few(job.options, rows.longest))
+    made = []
+    for one in (job.workflow, replace(job.workflow, lines=None, compute_rows=None)):
+        of_rows, given = by_rows(one), RowsOptions(rows, samples.dtype, (job.options,))
+        total = None
+        for part in np.array_split(np.arange(len(samples)), 3):
+            indices = range(part[0], part[-1] + 1)
+            partial = of_rows.compute(samples[part], given, indices)
+            total = partial if total is None else of_rows.combine(total, partial)
+        assert total is not None and not any(holds(total, len(samples)) for holds in of_rows.invariants)
+        made.append(of_rows.finalize(total, given))
+    return made[0], made[1]
+
+
+def assert_same(together: Any, each: Any) -> None:
+    assert isinstance(together.results, Columns) and not isinstance(each.results, Columns)
+    assert type(together) is type(each) and len(together) == len(each)
+    assert together == each and together.results == each.results and together.results[1:3] == each.results[1:3]
+    assert repr(list(together)) == repr(list(each)) and repr(together[-1]) == repr(each[-1])
+    assert json.dumps(together.to_json()) == json.dumps(each.to_json())
+    assert json.dumps(together.document()) == json.dumps(each.document())
+    assert repr(together.table()) == repr(each.table())
+    assert together.lines() == each.lines()
+    assert fingerprint(together) == fingerprint(each)
+    ours, theirs = numbers(together), numbers(each)
+    assert list(ours) == list(theirs)
+    for name, array in theirs.items():
+        assert (ours[name].dtype, ours[name].shape) == (array.dtype, array.shape), name
+        assert ours[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("nan", ["propagate", "omit"])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("kind", [samples_of, ordinary])
+def test_reductions(dtype: str, nan: str, compiled: bool, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(cxx, "library", lambda source: None)
+    samples = kind(dtype, sum(SIZES))
+    files = Rows("file", (len(SIZES),), None, sizes=SIZES, names=tuple("abcdefghij"))
+    for op in (",".join(OPERATIONS), "count", "argmax", "sum,max", "std,argmin"):
+        for ddof in (0, 2):
+            for rows in (files, Rows("segment", (11,), 7), Rows("row", (37, 2), 1, 2)):
+                assert_same(*results(REDUCE, ReduceOptions(op, nan, ddof), samples, rows))
+
+
+@pytest.mark.parametrize("values", [[1, 2, 2**40, 3], [2**40, 1, 2**50, 2], [2**63, 2**63, 1, 0], [-5, 1, 2**33, 0]])
+def test_integers_of_all_sizes(values: list[int]) -> None:
+    """The dtypes of small and of large sums together are those of the arrays of each, stacked."""
+    samples = np.array(values, np.uint64 if max(values) > 2**62 else np.int64)
+    assert_same(*results(REDUCE, ReduceOptions("sum,max"), samples, Rows("segment", (2,), 2)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_histograms(dtype: str) -> None:
+    samples = samples_of(dtype, sum(SIZES))
+    files = Rows("file", (len(SIZES),), None, sizes=SIZES, names=tuple("abcdefghij"))
+    for rows in (files, Rows("segment", (11,), 7), Rows("row", (37, 2), 1, 2)):
+        together, each = results(HISTOGRAM, HistogramOptions(bins=5, range=(-3, 60)), samples, rows)
+        assert_same(together, each)
+        for flow in (False, True):
+            np.testing.assert_array_equal(together.values(flow), each.values(flow))
+        assert together.to_uhi() == each.to_uhi()
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES if not name.endswith("int8")])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("nan", ["propagate", "omit"])
+def test_quantiles(dtype: str, method: str, nan: str) -> None:
+    options = QuantileOptions(q="0,0.1,1/3,0.5,0.75,1", method=method, nan=nan)
+    for kind in (samples_of, ordinary):
+        samples = kind(dtype, sum(SIZES))
+        files = Rows("file", (len(SIZES),), None, sizes=SIZES, names=tuple("abcdefghij"))
+        for rows in (files, Rows("segment", (11,), 7), Rows("row", (37, 2), 1, 2)):
+            assert_same(*results(QUANTILE, options, samples, rows))
+
+
+def test_quantiles_beside_infinities() -> None:
+    """Between a number and an infinity lies that infinity; between both there is none."""
+    samples = np.array([(1, np.inf), (-np.inf, 1), (-np.inf, np.inf), (np.inf, np.inf), (1, 2)], np.float32)
+    together, each = results(QUANTILE, QuantileOptions(q="0.5"), samples.ravel(), Rows("segment", (5,), 2))
+    assert_same(together, each)
+    assert str(together.arrays()["values"].ravel().tolist()) == "[inf, -inf, nan, inf, 1.5]"
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
+def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed and checked row by row, and together, adds up; whatever is verified, and where arrays lie."""
+    monkeypatch.setattr("workflows.rows.LONG", 50)
+    samples = generator("long", dtype).normal(0, 1000, 3000).astype(dtype)
+    sizes = (1000, 3, 900, 1, 50, 40, 1006)
+    parts = np.split(samples, np.cumsum(sizes)[:-1])
+    for chunk_bytes in (None, 512, 4096):
+        found = pipeline.run("reduce", *parts, by="file", op="sum,max", verify="full", chunk_bytes=chunk_bytes)
+        assert found.verification.checked == 3000
+        for one, part in zip(found, parts, strict=True):
+            assert one.values == pipeline.run("reduce", part, op="sum,max").values
