@@ -10,10 +10,22 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+WHOLE = (("int64", -(2**63), 2**63 - 1), ("uint64", 0, 2**64 - 1))  # dtypes of integers, and what they hold
+
 
 def stacked(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays of one shape, of dtypes that have one in common, with one more axis before their own."""
-    kind = np.result_type(*arrays)
+    """Arrays of one shape, with one more axis before their own, and a dtype that holds all values exactly.
+
+    Of different integers int64 or uint64, of integers and floats float64, text where those do not hold all of them.
+    """
+    kind, whole = np.result_type(*arrays), [array for array in arrays if array.dtype.kind in "iu"]
+    if whole and kind.kind == "f":
+        integers = [x for array in whole for x in array.ravel().tolist()]
+        if len(whole) == len(arrays):
+            kind = next((np.dtype(name) for name, low, high in WHOLE if low <= min(integers) and max(integers) <= high),
+                        np.dtype(str))  # fmt: skip
+        elif any(int(float(x)) != x for x in integers):
+            kind = np.dtype(str)
     return np.stack([array.astype(kind) for array in arrays])
 
 

@@ -16,7 +16,7 @@ from kernels.quantile.ranks import SELECTING, between
 from kernels.quantile.rows import gather_rows
 from kernels.quantile.search import Quantile, Search
 from kernels.transpose.cpu import transpose_cpu
-from workflows.columns import Columns, listed
+from workflows.columns import Columns, listed, stacked
 from workflows.quantile_result import QuantileResult, read_q
 from workflows.rows import Stretch
 
@@ -117,8 +117,12 @@ class QuantileColumns(Columns):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         q = np.broadcast_to(read_q(self._q), (len(self), len(self._q))).copy()
-        kind = np.result_type(*map(self._dtype_of, set(self._numbers.tolist())))
-        values = np.stack([column.astype(kind) for column in self._values], axis=1)
+        kinds = list(map(self._dtype_of, self._numbers.tolist()))
+        if len(set(kinds)) == 1:
+            values = np.stack([column.astype(kinds[0]) for column in self._values], axis=1)
+        else:
+            each = zip(*self._values, strict=True)
+            values = stacked([np.array(row, kind) for row, kind in zip(each, kinds, strict=True)])
         return {"q": q, "values": values, "samples": self._samples, "nan": self._nan}
 
     def to_json(self) -> list[dict[str, Any]]:

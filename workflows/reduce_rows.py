@@ -155,5 +155,4 @@ def _array(column: NDArray[Any]) -> NDArray[Any]:
     """The arrays of all values, stacked: `array_of` makes uint64 of large integers."""
     if column.dtype == object:
         return stacked([array_of(value) for value in column.tolist()])
-    large = column >= 2**32 if column.dtype.kind in "iu" else np.zeros(1, bool)
-    return column.astype(np.uint64 if large.all() else np.float64) if large.any() else column
+    return column.astype(np.uint64) if column.dtype.kind in "iu" and (column >= 2**32).all() else column

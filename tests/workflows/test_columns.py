@@ -84,6 +84,41 @@ def test_integers_of_all_sizes(values: list[int]) -> None:
     assert_same(*results(REDUCE, ReduceOptions("sum,max"), samples, Rows("segment", (2,), 2)))
 
 
+BIG = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "sums"),
+    [
+        ([2**53 + 1, 0, 1, 2], "int64", "int64"),
+        ([-1, 0, BIG, 0], "int64", "int64"),
+        ([2**40, 0, 2**33, 0], "int64", "uint64"),
+        ([BIG, BIG, 1, 2], "int64", "uint64"),
+        ([BIG, 1, 2**53 + 1, 0], "int64", "uint64"),
+        ([BIG, BIG, -1, 0], "int64", "<U21"),
+        ([2**64 - 1, 2**64 - 1, 1, 0], "uint64", "<U21"),
+    ],
+)
+def test_integers_keep_all_digits(values: list[int], dtype: str, sums: str) -> None:
+    samples, rows = np.array(values, dtype), Rows("segment", (2,), 2)
+    expected = [sum(values[:2]), sum(values[2:])]
+    for made in results(REDUCE, ReduceOptions("sum,max"), samples, rows):
+        arrays = made.arrays()
+        assert arrays["sum"].dtype == sums and list(map(int, arrays["sum"].tolist())) == expected
+        assert list(map(int, arrays["max"].tolist())) == [max(values[:2]), max(values[2:])]
+
+
+@pytest.mark.parametrize(("value", "kind"), [(2**53, "<f8"), (2**53 + 1, "<U32"), (2**64 - 1, "<U32")])
+def test_integers_beside_rows_without_samples(value: int, kind: str) -> None:
+    """NaN beside integers that float64 does not hold: text."""
+    samples = np.array([value, value, 7, 9], np.uint64)
+    for job, options, name in (("reduce", {"op": "max"}, "max"), ("quantile", {"q": "1", "method": "lower"}, "values")):
+        found = pipeline.run(job, samples, segment=2, where="x > 9", **options)  # type: ignore[call-overload]
+        array = found.arrays()[name].ravel()
+        assert array.dtype.str == kind, job
+        assert [str(array[0]), str(array[1])] == [str(float(value) if kind == "<f8" else value), "nan"]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_histograms(dtype: str) -> None:
     samples = samples_of(dtype, sum(SIZES))
