@@ -113,7 +113,7 @@ def test_integers_beside_rows_without_samples(value: int, kind: str) -> None:
     """NaN beside integers that float64 does not hold: text."""
     samples = np.array([value, value, 7, 9], np.uint64)
     for job, options, name in (("reduce", {"op": "max"}, "max"), ("quantile", {"q": "1", "method": "lower"}, "values")):
-        found = pipeline.run(job, samples, segment=2, where="x > 9", **options)  # type: ignore[call-overload]
+        found = pipeline.run(job, samples, segment=2, where="x > 9", **options)
         array = found.arrays()[name].ravel()
         assert array.dtype.str == kind, job
         assert [str(array[0]), str(array[1])] == [str(float(value) if kind == "<f8" else value), "nan"]
