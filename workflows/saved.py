@@ -124,7 +124,9 @@ def _rows(a: RowsResult, b: RowsResult, starts: list[int] | None) -> RowsResult:
         raise ValueError(f"{len(a)} and {len(b)} channels")
     places: Sequence[int | None] = starts or [None] * len(a)
     results = tuple(_merged(one, other, start) for one, other, start in zip(a.results, b.results, places, strict=True))
-    return type(a)(Rows(a.rows.by, a.rows.shape, None, names=a.rows.names), results)
+    lengths = [one.rows.length for one in (a, b) if one.rows.length is not None]
+    length = sum(lengths) if len(lengths) == 2 else None
+    return type(a)(Rows(a.rows.by, a.rows.shape, length, names=a.rows.names), results)
 
 
 def numbers(result: Any) -> dict[str, NDArray[Any]]:

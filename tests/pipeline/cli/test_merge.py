@@ -67,6 +67,9 @@ def test_merged_positions_count_what_was_left_out(call: Call, words: tuple[str, 
     assert call("reduce", "x.npy", "y.npy", "--op", "argmax,sum,argmin", *words, "-q", "-o", "both.json")[0] == 0
     assert call("merge", "x.json", "y.json", "-o", "sum.json")[0] == 0
     assert call("diff", "sum.json", "both.json") == (0, "sum.json and both.json are equal\n", "")
+    merged, whole = ({k: v for k, v in json.loads(Path(f"{name}.json").read_text()).items() if k != "baru"}
+                     for name in ("sum", "both"))  # fmt: skip
+    assert merged == whole
 
 
 def test_merge_of_merged_results_and_of_another_order(call: Call) -> None:
