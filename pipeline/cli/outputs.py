@@ -15,7 +15,7 @@ from pipeline.process.last_words import emit, say
 from pipeline.report.panel import panel, summary, to_json
 from pipeline.report.pictures import check_picture
 from pipeline.report.record import record_of
-from pipeline.report.result_file import keep, write_output
+from pipeline.report.result_file import RECORDED, keep, write_output
 from pipeline.report.trace import render_trace, to_table
 from pipeline.storage.atomic_file import Target, reserved
 from pipeline.storage.check_place import split
@@ -101,7 +101,8 @@ class Outputs:
         for target, outcome in zip(self.results, outcomes, strict=False):
             if target is not None:
                 try:
-                    write_output(target, outcome.result, record_of(outcome), self.how)
+                    recorded = os.path.splitext(target.path)[1] in RECORDED  # a record of many rows takes long
+                    write_output(target, outcome.result, record_of(outcome) if recorded else None, self.how)
                 except PipelineError as error:  # it says where the result is
                     problems.append(str(error))
                 except Exception as error:  # of a library that draws, or for want of memory

@@ -28,12 +28,17 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a run; ``result`` is independent of where and in how many chunks it was computed."""
+    facts = facts_of(outcome)
+    return {"job": facts["job"], "input": facts["input"], "result": outcome.result.to_json()} | facts
+
+
+def facts_of(outcome: Outcome) -> dict[str, Any]:
+    """The same without the result, which may have many rows."""
     stages, verdict = outcome.stages, outcome.verdict
     return {
         "job": {"name": outcome.workflow.name, "options": _plain(outcome.options) | _asked(outcome),
                 "kernel": _kernel(outcome)},
         "input": _described(outcome),
-        "result": outcome.result.to_json(),
         "verification": _stated(verdict) | {"verdict": str(verdict)},
         "performance": {
             "start_up_seconds": stages.start_up,

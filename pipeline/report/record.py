@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.engine.outcome import Outcome
-from pipeline.report.panel import to_json
+from pipeline.report.panel import facts_of
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.identity import this_machine
 from pipeline.storage.protocol import Source
@@ -26,7 +26,7 @@ RUN = "run"  # in the UHI writer_info of the histogram, whose values are text an
 
 def record_of(outcome: Outcome) -> dict[str, Any]:
     """The record of a run: its JSON object without the result, what was asked for, and which files were read."""
-    about = {name: value for name, value in to_json(outcome).items() if name != "result"}
+    about = facts_of(outcome)
     if isinstance(outcome.source, Source):
         about["input"] = about["input"] | {"identity": list(identities(outcome.source))}
     return {"format": FORMAT, "asked": dict(outcome.asked), "numbers": fingerprint(outcome.result)} | about

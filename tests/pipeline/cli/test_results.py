@@ -83,6 +83,15 @@ def test_other_formats_hold_the_same(call: Call, name: str, suffix: str) -> None
     assert call("verify", f"r{suffix}", *(word for word in REQUESTS[name] if word.endswith(".bin")))[0] == 0
 
 
+def test_formats_without_records_make_none(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record has a fingerprint of all numbers and exact sums, which takes longer than the rest for many rows."""
+    made: list[Any] = []
+    monkeypatch.setattr("pipeline.cli.outputs.record_of", made.append)
+    for suffix in (".npz", ".csv"):
+        assert call(*REQUESTS["rows"], f"r{suffix}")[0] == 0 and not made
+    assert call(*REQUESTS["rows"], "r.json")[0] == 0 and len(made) == 1
+
+
 def test_diff_says_where(call: Call) -> None:
     for name in ("a", "b"):
         assert call("histogram", f"{name}.bin", "--dtype", "int16", "--bins", "4", "-q", "-o", f"{name}.json")[0] == 0
