@@ -16,6 +16,7 @@ constexpr int MOST_BITS = 15;                    // of a code
 constexpr int FAST = 9, FAST_OF_DISTANCES = 7;   // bits of the tables
 constexpr u32 LITERALS = 288, DISTANCES = 32, LENGTHS = 19, END = 256;
 constexpr u32 NONE = ~0u;
+constexpr u32 FIRST_BLOCKS = 16, BLOCK_BYTES = 32;  // of a stream: so many blocks, and one more for so many bytes
 
 // A canonical Huffman code: numbers of codes of each length, symbols in their order, and `symbol << 4 | length` by the
 // next bits, or 0.
@@ -168,15 +169,17 @@ inline __device__ bool read_block(Bits& bits, const Code& literals, const Code& 
     }
 }
 
-// Bytes of a DEFLATE stream that gives exactly `room` bytes; NONE if it does not.
+// Bytes of a DEFLATE stream that gives exactly `room` bytes; NONE if it does not, or if it has too many blocks. Making
+// the codes of a block takes as long as some hundred symbols, and a stream could have millions of empty blocks.
 inline __device__ u32 inflated(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables& tables, u32 lane,
                                u32 group) {
     const Code literals = {tables.fast, tables.symbols, tables.counts[0]};
     const Code distances = {tables.fast_of_distances, tables.symbols_of_distances, tables.counts[1]};
     Bits bits = {from, size, 0, 0, 0, 0};
     bits.begin(0);
-    u32 made = 0;
+    u32 made = 0, blocks = FIRST_BLOCKS + room / BLOCK_BYTES;
     for (bool last = false; !last;) {
+        if (!blocks--) return NONE;
         bits.fill();
         last = bits.take(1);
         const u32 kind = bits.take(2);
@@ -235,11 +238,11 @@ struct Zlib {
     }
 };
 
-// gzip (RFC 1952): one member, which says how many bytes it has. Its CRC-32 is not looked at.
+// gzip (RFC 1952): one member, which says how many bytes it has; no checksum of its header. Its CRC-32 is not looked at.
 struct Gzip {
     static __device__ bool read(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables& tables, u32 lane,
                                 u32 group) {
-        if (size < 18 || from[0] != 0x1f || from[1] != 0x8b || from[2] != 8 || from[3] > 31) return false;
+        if (size < 18 || from[0] != 0x1f || from[1] != 0x8b || from[2] != 8 || from[3] > 31 || from[3] & 2) return false;
         const u32 flags = from[3];
         u32 at = 10;
         if (flags & 4) at += 2 + (from[10] | u32(from[11]) << 8);
@@ -247,11 +250,11 @@ struct Gzip {
             while (at < size && from[at]) ++at;
             ++at;
         }
-        if (flags & 2) at += 2;
         if (at >= size) return false;
         const u32 end = inflated(from + at, size - at, to, room, tables, lane, group);
         if (end == NONE || size - at - end < 8) return false;
         const u8* const declared = from + at + end + 4;
+        if (size - at - end >= 10 && declared[4] == 0x1f && declared[5] == 0x8b) return false;  // a further member
         return (u32(declared[3]) << 24 | u32(declared[2]) << 16 | u32(declared[1]) << 8 | declared[0]) == room;
     }
 };

@@ -121,7 +121,7 @@ def _of_zlib(room: int, cp: Any) -> None:
     for level, way in ((0, WAYS[0]), (1, WAYS[0]), (9, WAYS[0]), (6, WAYS[1]), (6, WAYS[2]), (6, WAYS[3])):
         for flushed in {0, room // 2}:
             streams = [deflated(one, level, way, -15, flushed) for one in data]
-            framed = [in_gzip(one, room, flags, b"behind") for flags, one in enumerate(streams)]
+            framed = [in_gzip(one, room, 4 * number, b"behind") for number, one in enumerate(streams)]
             assert decompressed_by(cp, framed, room, "Gzip", 8) == data
             framed = [deflated(one, level, way, 15, flushed) + b"b" * (room % 2) for one in data]
             assert decompressed_by(cp, framed, room, "Zlib", 8) == data
@@ -248,6 +248,24 @@ def _codes(cp: Any) -> None:
         assert got == [expected]
 
 
+def _blocks(cp: Any) -> None:
+    """More of them than so few bytes may have, for which zlib has no limit."""
+    room, empty = 66, Writer().put(0, 1).put(1, 2).code(0, 7).bits
+    last = Writer().put(1, 1).put(1, 2)
+    for number in range(room):
+        last.code(0x30 + number, 8)
+    last.code(0, 7)
+    streams = []
+    for blocks in (18, 19):
+        writer = Writer()
+        writer.bits = [*empty * (blocks - 1), *last.bits]
+        streams.append(writer.to_bytes())
+    data = bytes(range(room))
+    assert [by_zlib(stream + bytes(4) + room.to_bytes(4, "little"), room) for stream in streams] == [data] * 2
+    got = one_by_one(cp, [in_gzip(stream, room) for stream in streams], room, "Gzip", 8)
+    assert got == [data, None]
+
+
 def flipped(data: bytes, place: int) -> bytes:
     """The same with a wrong bit in a byte."""
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
@@ -268,12 +286,15 @@ def _framings(cp: Any) -> None:
     ]  # fmt: skip
     assert one_by_one(cp, [*good, *wrong], room, "Zlib", 8) == [data] * len(good) + [None] * len(wrong)
     raw = deflated(data)
-    good = [member, member + b"behind", *(in_gzip(raw, room, flags) for flags in range(32))]
+    checked = {flags: in_gzip(raw, room, flags) for flags in range(32)}  # 2: by a checksum of the header
+    behind = b"behind", b"\x1f", b"\x1f\x8a", b"\x1e\x8b"
+    good = [member, *(member + more for more in behind), *(one for flags, one in checked.items() if not flags & 2)]
     wrong = [
         member[:-1], member[:17], member[:-5], b"", b"\x1e" + member[1:], member[:1] + b"\x8a" + member[2:],
         member[:2] + b"\7" + member[3:], member[:3] + b"\x20" + member[4:], in_gzip(raw, room + 1),
         in_gzip(raw, room + 2**24),
         gzip.compress(data[:60]) + gzip.compress(data[60:]), in_gzip(raw, room, 8)[:14] + bytes([1]) * 8,
+        member + b"\x1f\x8b", member[:3] + b"\2" + member[4:], *(one for flags, one in checked.items() if flags & 2),
         b"\x1f\x8b\x08\4\0\0\0\0\0\0\xff\xff" + bytes(10), b"\x1f\x8b\x08\2\0\0\0\0\0\0\0\0" + bytes(6),
     ]  # fmt: skip
     assert one_by_one(cp, [*good, *wrong], room, "Gzip", 8) == [data] * len(good) + [None] * len(wrong)
@@ -286,5 +307,6 @@ def inflate_cases() -> Iterator[Case]:
     for room in (64, 900):
         yield Case(STEM, "inflate", f"broken, {room} bytes", partial(_broken, room))
     yield Case(STEM, "inflate", "codes", _codes)
+    yield Case(STEM, "inflate", "blocks", _blocks)
     yield Case(STEM, "inflate", "framings", _framings)
     yield Case(STEM, "inflate", "many bytes", _many)
