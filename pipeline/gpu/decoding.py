@@ -198,6 +198,7 @@ class Decoding:
 
         batch, scheme, flat, self._flat = self._batch, self._batch.scheme, self._flat, None
         right = np.ones(len(batch.table), bool)
+        self.get()
         right[batch.present], safe = self._under_way.right()
         if not safe:
             self._find_damage()
