@@ -7,6 +7,7 @@
 // Symbols of short codes come from a table of their next bits; others are found bit by bit in canonical order, as in
 // zlib's contrib/puff.
 
+#include "common/bits.cuh"
 #include "common/repeat.cuh"
 #include "common/types.cuh"
 
@@ -15,46 +16,6 @@ constexpr int MOST_BITS = 15;                    // of a code
 constexpr int FAST = 9, FAST_OF_DISTANCES = 7;   // bits of the tables
 constexpr u32 LITERALS = 288, DISTANCES = 32, LENGTHS = 19, END = 256;
 constexpr u32 NONE = ~0u;
-
-// The next bits of a chunk, from the least significant one of each byte. Zeros stand for the last three bytes, which are
-// of a checksum, and for what is behind them.
-struct Bits {
-    const u8* __restrict__ from;
-    u32 size, at, number, ahead;  // bytes; those that were taken or are held; bits that are held; the next four bytes
-    u64 held;
-
-    __device__ u32 word(u32 place) const {
-        if (place + 4 > size) return 0;
-        return from[place] | u32(from[place + 1]) << 8 | u32(from[place + 2]) << 16 | u32(from[place + 3]) << 24;
-    }
-    __device__ void begin(u32 place) {
-        at = place;
-        number = 0;
-        held = 0;
-        ahead = word(at);
-    }
-    // Holds more than 32 bits.
-    __device__ void fill() {
-        if (number > 32) return;
-        held |= u64(ahead) << number;
-        number += 32;
-        at += 4;
-        ahead = word(at);
-    }
-    __device__ u32 next(u32 count) const { return u32(held) & ((1u << count) - 1); }
-    __device__ u32 take(u32 count) {
-        const u32 value = next(count);
-        drop(count);
-        return value;
-    }
-    __device__ void drop(u32 count) {
-        held >>= count;
-        number -= count;
-    }
-    __device__ u64 used() const { return 8ull * at - number; }
-    __device__ u32 byte() const { return u32((used() + 7) / 8); }  // that begins behind what was used
-    __device__ bool beyond() const { return used() > 8ull * size; }
-};
 
 // A canonical Huffman code: numbers of codes of each length, symbols in their order, and `symbol << 4 | length` by the
 // next bits, or 0.
