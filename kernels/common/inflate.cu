@@ -56,8 +56,8 @@ inline __device__ u32 symbol(Bits& bits, const Code& code) {
     return found >> 4;
 }
 
-// Makes a code of the lengths of its symbols; false if there are more codes than bits can tell apart, or fewer: a single
-// one of one bit is permitted unless it is to be `whole`, and none.
+// Makes a code of the lengths of its symbols, which only the first lane reads; false if there are more codes than bits can
+// tell apart, or fewer: a single one of one bit is permitted unless it is to be `whole`, and none.
 template <int BITS>
 inline __device__ bool made_of(const Code& code, u16* places, const u8* lengths, u32 symbols, bool whole, u32 lane,
                                u32 group) {
@@ -103,7 +103,6 @@ inline __device__ bool read_codes(Bits& bits, Tables& tables, const Code& litera
         const u32 length = bits.take(3);
         if (lane == 0) tables.lengths[place_of_length(k)] = u8(length);
     }
-    __syncwarp(group);
     const Code& code = distances;  // until those are read
     if (!made_of<FAST_OF_DISTANCES>(code, tables.places, tables.lengths, LENGTHS, true, lane, group)) return false;
 
@@ -195,7 +194,6 @@ inline __device__ u32 inflated(const u8* __restrict__ from, u32 size, u8* to, u3
             bits.begin(at + 4 + length);
             continue;
         }
-        __syncwarp(group);  // the tables may still be read
         if (kind == 3) return NONE;
         if (!(kind == 1 ? take_fixed(tables, literals, distances, lane, group)
                         : read_codes(bits, tables, literals, distances, lane, group))) {
