@@ -42,8 +42,8 @@ def decompress(
         Of a decompressed chunk.
     framing
         ``"Sized"``: LZ4 behind its decompressed size, 4 bytes, little-endian, as numcodecs writes it. ``"Blocks"``: LZ4
-        as HDF5's filter writes it. ``"Zlib"``: RFC 1950, of which the checksum has to agree. ``"Gzip"``: a single
-        member of RFC 1952, whose checksum is not looked at, without one of its header.
+        as HDF5's filter writes it. ``"Zlib"``: RFC 1950. ``"Gzip"``: a single member of RFC 1952, without a
+        checksum of its header. The checksum of what is decompressed has to agree.
 
     Returns
     -------

@@ -8,6 +8,7 @@
 // zlib's contrib/puff.
 
 #include "common/bits.cuh"
+#include "common/crc32.cuh"
 #include "common/repeat.cuh"
 #include "common/types.cuh"
 
@@ -236,7 +237,11 @@ struct Zlib {
     }
 };
 
-// gzip (RFC 1952): one member, which says how many bytes it has; no checksum of its header. Its CRC-32 is not looked at.
+inline __device__ u32 little_endian(const u8* __restrict__ from) {
+    return u32(from[3]) << 24 | u32(from[2]) << 16 | u32(from[1]) << 8 | from[0];
+}
+
+// gzip (RFC 1952): one member, without a checksum of its header; the checksum and number of its bytes behind the stream.
 struct Gzip {
     static __device__ bool read(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables& tables, u32 lane,
                                 u32 group) {
@@ -251,9 +256,9 @@ struct Gzip {
         if (at >= size) return false;
         const u32 end = inflated(from + at, size - at, to, room, tables, lane, group);
         if (end == NONE || size - at - end < 8) return false;
-        const u8* const declared = from + at + end + 4;
-        if (size - at - end >= 10 && declared[4] == 0x1f && declared[5] == 0x8b) return false;  // a further member
-        return (u32(declared[3]) << 24 | u32(declared[2]) << 16 | u32(declared[1]) << 8 | declared[0]) == room;
+        const u8* const tail = from + at + end;
+        if (size - at - end >= 10 && tail[8] == 0x1f && tail[9] == 0x8b) return false;  // a further member
+        return little_endian(tail + 4) == room && crc32<LANES>(to, room, lane, group) == little_endian(tail);
     }
 };
 
