@@ -30,7 +30,7 @@ inline __device__ u32 power(u32 bytes) {
 template <int LANES>
 inline __device__ u32 crc32(const u8* data, u32 size, u32 lane, u32 group) {
     __syncwarp(group);
-    const u32 part = (size + LANES - 1) / LANES, begin = min(lane * part, size), end = min(begin + part, size);
+    const u32 part = size / LANES + 1, begin = min(lane * part, size), end = min(begin + part, size);
     u32 sum = lane ? 0 : ~0u;
     for (u32 i = begin; i < end; ++i) {
         sum ^= data[i];
