@@ -3,8 +3,8 @@
 
 #include "common/types.cuh"
 
-// The next bits of a chunk, from the least significant one of each byte. Zeros stand for the last three bytes, which are
-// of a checksum, and for what is behind them.
+// The next bits of a chunk, from the least significant one of each byte. Zeros stand for what is behind it, and may stand
+// for its last three bytes, which are of a checksum.
 struct Bits {
     const u8* __restrict__ from;
     u32 size, at, number, ahead;  // bytes; those that were taken or are held; bits that are held; the next four bytes

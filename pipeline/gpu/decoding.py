@@ -57,7 +57,7 @@ class Batch:
     files
         That their chunks are stored in, and perhaps others.
     table
-        Where these are, as `pipeline.storage.formats.slabs.Stored.table` has it.
+        Where these are, as `pipeline.storage.formats.places.Stored.table` has it.
     room
         For it.
     """
