@@ -20,7 +20,7 @@ LANES = (8, 16, 32)  # of a chunk of LZ4
 THREADS_AT_ONCE = 1024  # of a multiprocessor; with fewer threads of more chunks it decompresses faster
 LANES_OF_INFLATE = constant(INFLATE, "LANES")
 FRAMINGS = {"Sized": LZ4, "Blocks": LZ4, "Zlib": INFLATE, "Gzip": INFLATE}
-MOST_BYTES = 2**31 - 1  # of a chunk, stored or decompressed
+MOST_BYTES = 2**30  # of a chunk, stored or decompressed: places in a stream have 32 bits, also behind its end
 
 
 def decompress(
@@ -42,19 +42,20 @@ def decompress(
         Of a decompressed chunk.
     framing
         ``"Sized"``: LZ4 behind its decompressed size, 4 bytes, little-endian, as numcodecs writes it. ``"Blocks"``: LZ4
-        as HDF5's filter writes it. ``"Zlib"``: RFC 1950, of which the checksum has to agree. ``"Gzip"``: a member of
-        RFC 1952, whose checksum is not looked at.
+        as HDF5's filter writes it. ``"Zlib"``: RFC 1950. ``"Gzip"``: a single member of RFC 1952, without a
+        checksum of its header. The checksum of what is decompressed has to agree.
 
     Returns
     -------
     CuPy uint8 array, shape (chunks,)
-        1 where a chunk gave exactly `chunk_bytes`; what others left in `out` means nothing. On the current stream.
+        1 where a chunk gave exactly `chunk_bytes`; what others left in `out` means nothing. Others are also streams
+        of deflate with more than 16 blocks and one per 32 bytes, which take long. On the current stream.
 
     Raises
     ------
     TypeError, ValueError
         If an array has another dtype or number of dimensions, or has gaps; if numbers of chunks differ, a chunk lies
-        outside of its array, or has more than 2^31 - 1 bytes.
+        outside of its array, or has more than 2^30 bytes.
     MemoryError
         If the result does not fit into device memory.
     """

@@ -7,6 +7,8 @@
 // Symbols of short codes come from a table of their next bits; others are found bit by bit in canonical order, as in
 // zlib's contrib/puff.
 
+#include "common/bits.cuh"
+#include "common/crc32.cuh"
 #include "common/repeat.cuh"
 #include "common/types.cuh"
 
@@ -15,46 +17,7 @@ constexpr int MOST_BITS = 15;                    // of a code
 constexpr int FAST = 9, FAST_OF_DISTANCES = 7;   // bits of the tables
 constexpr u32 LITERALS = 288, DISTANCES = 32, LENGTHS = 19, END = 256;
 constexpr u32 NONE = ~0u;
-
-// The next bits of a chunk, from the least significant one of each byte. Zeros stand for the last three bytes, which are
-// of a checksum, and for what is behind them.
-struct Bits {
-    const u8* __restrict__ from;
-    u32 size, at, number, ahead;  // bytes; those that were taken or are held; bits that are held; the next four bytes
-    u64 held;
-
-    __device__ u32 word(u32 place) const {
-        if (place + 4 > size) return 0;
-        return from[place] | u32(from[place + 1]) << 8 | u32(from[place + 2]) << 16 | u32(from[place + 3]) << 24;
-    }
-    __device__ void begin(u32 place) {
-        at = place;
-        number = 0;
-        held = 0;
-        ahead = word(at);
-    }
-    // Holds more than 32 bits.
-    __device__ void fill() {
-        if (number > 32) return;
-        held |= u64(ahead) << number;
-        number += 32;
-        at += 4;
-        ahead = word(at);
-    }
-    __device__ u32 next(u32 count) const { return u32(held) & ((1u << count) - 1); }
-    __device__ u32 take(u32 count) {
-        const u32 value = next(count);
-        drop(count);
-        return value;
-    }
-    __device__ void drop(u32 count) {
-        held >>= count;
-        number -= count;
-    }
-    __device__ u64 used() const { return 8ull * at - number; }
-    __device__ u32 byte() const { return u32((used() + 7) / 8); }  // that begins behind what was used
-    __device__ bool beyond() const { return used() > 8ull * size; }
-};
+constexpr u32 FIRST_BLOCKS = 16, BLOCK_BYTES = 32;  // of a stream: so many blocks, and one more for so many bytes
 
 // A canonical Huffman code: numbers of codes of each length, symbols in their order, and `symbol << 4 | length` by the
 // next bits, or 0.
@@ -94,8 +57,8 @@ inline __device__ u32 symbol(Bits& bits, const Code& code) {
     return found >> 4;
 }
 
-// Makes a code of the lengths of its symbols; false if there are more codes than bits can tell apart, or fewer: a single
-// one of one bit is permitted unless it is to be `whole`, and none.
+// Makes a code of the lengths of its symbols, which only the first lane reads; false if there are more codes than bits can
+// tell apart, or fewer: a single one of one bit is permitted unless it is to be `whole`, and none.
 template <int BITS>
 inline __device__ bool made_of(const Code& code, u16* places, const u8* lengths, u32 symbols, bool whole, u32 lane,
                                u32 group) {
@@ -141,7 +104,6 @@ inline __device__ bool read_codes(Bits& bits, Tables& tables, const Code& litera
         const u32 length = bits.take(3);
         if (lane == 0) tables.lengths[place_of_length(k)] = u8(length);
     }
-    __syncwarp(group);
     const Code& code = distances;  // until those are read
     if (!made_of<FAST_OF_DISTANCES>(code, tables.places, tables.lengths, LENGTHS, true, lane, group)) return false;
 
@@ -207,15 +169,17 @@ inline __device__ bool read_block(Bits& bits, const Code& literals, const Code& 
     }
 }
 
-// Bytes of a DEFLATE stream that gives exactly `room` bytes; NONE if it does not.
+// Bytes of a DEFLATE stream that gives exactly `room` bytes; NONE if it does not, or if it has too many blocks. Making
+// the codes of a block takes as long as some hundred symbols, and a stream could have millions of empty blocks.
 inline __device__ u32 inflated(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables& tables, u32 lane,
                                u32 group) {
     const Code literals = {tables.fast, tables.symbols, tables.counts[0]};
     const Code distances = {tables.fast_of_distances, tables.symbols_of_distances, tables.counts[1]};
     Bits bits = {from, size, 0, 0, 0, 0};
     bits.begin(0);
-    u32 made = 0;
+    u32 made = 0, blocks = FIRST_BLOCKS + room / BLOCK_BYTES;
     for (bool last = false; !last;) {
+        if (!blocks--) return NONE;
         bits.fill();
         last = bits.take(1);
         const u32 kind = bits.take(2);
@@ -231,7 +195,6 @@ inline __device__ u32 inflated(const u8* __restrict__ from, u32 size, u8* to, u3
             bits.begin(at + 4 + length);
             continue;
         }
-        __syncwarp(group);  // the tables may still be read
         if (kind == 3) return NONE;
         if (!(kind == 1 ? take_fixed(tables, literals, distances, lane, group)
                         : read_codes(bits, tables, literals, distances, lane, group))) {
@@ -274,11 +237,15 @@ struct Zlib {
     }
 };
 
-// gzip (RFC 1952): one member, which says how many bytes it has. Its CRC-32 is not looked at.
+inline __device__ u32 little_endian(const u8* __restrict__ from) {
+    return u32(from[3]) << 24 | u32(from[2]) << 16 | u32(from[1]) << 8 | from[0];
+}
+
+// gzip (RFC 1952): one member, without a checksum of its header; the checksum and number of its bytes behind the stream.
 struct Gzip {
     static __device__ bool read(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables& tables, u32 lane,
                                 u32 group) {
-        if (size < 18 || from[0] != 0x1f || from[1] != 0x8b || from[2] != 8 || from[3] > 31) return false;
+        if (size < 18 || from[0] != 0x1f || from[1] != 0x8b || from[2] != 8 || from[3] > 31 || from[3] & 2) return false;
         const u32 flags = from[3];
         u32 at = 10;
         if (flags & 4) at += 2 + (from[10] | u32(from[11]) << 8);
@@ -286,12 +253,12 @@ struct Gzip {
             while (at < size && from[at]) ++at;
             ++at;
         }
-        if (flags & 2) at += 2;
         if (at >= size) return false;
         const u32 end = inflated(from + at, size - at, to, room, tables, lane, group);
         if (end == NONE || size - at - end < 8) return false;
-        const u8* const declared = from + at + end + 4;
-        return (u32(declared[3]) << 24 | u32(declared[2]) << 16 | u32(declared[1]) << 8 | declared[0]) == room;
+        const u8* const tail = from + at + end;
+        if (size - at - end >= 10 && tail[8] == 0x1f && tail[9] == 0x8b) return false;  // a further member
+        return little_endian(tail + 4) == room && crc32<LANES>(to, room, lane, group) == little_endian(tail);
     }
 };
 

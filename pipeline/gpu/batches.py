@@ -22,9 +22,9 @@ from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.threads import cores
 
-# Of a batch. An H200 decompresses a chunk of LZ4 or Zstandard at some 30 MB/s, so that 32 are 1 GB/s, and one of deflate
-# at 3. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Chunks so large that memory
-# has no room for so many are therefore for the host.
+# Of a batch. An H200 decompresses a chunk of LZ4 or Zstandard at some 30 MB/s, one of deflate at 3. A thread decodes
+# 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Fewer chunks, such as those so large that memory
+# has no room for more, are therefore for the host.
 LEAST_CHUNKS = 32
 DEFLATED_PER_CORE = 128  # chunks of deflate and gzip, for each core that would decode them instead
 WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB

@@ -57,7 +57,7 @@ class Batch:
     files
         That their chunks are stored in, and perhaps others.
     table
-        Where these are, as `pipeline.storage.formats.slabs.Stored.table` has it.
+        Where these are, as `pipeline.storage.formats.places.Stored.table` has it.
     room
         For it.
     """
@@ -198,6 +198,7 @@ class Decoding:
 
         batch, scheme, flat, self._flat = self._batch, self._batch.scheme, self._flat, None
         right = np.ones(len(batch.table), bool)
+        self.get()
         right[batch.present], safe = self._under_way.right()
         if not safe:
             self._find_damage()

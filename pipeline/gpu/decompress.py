@@ -43,12 +43,7 @@ class Decompressing:
     def get(self) -> None:
         """Wait until the device has ended; RuntimeError if it does not, or is lost."""
         if self._limited:
-            began = monotonic()
-            while not self.ended.done:
-                if monotonic() - began > LIMIT_SECONDS:
-                    abandon()  # freeing memory would wait for it, too
-                    raise RuntimeError(f"nvCOMP has not ended within {LIMIT_SECONDS:.0f} s")
-                sleep(LOOK_SECONDS)
+            _wait(self.ended)
         self.ended.synchronize()
         self._held = None
 
@@ -104,6 +99,16 @@ def started(
     return Decompressing(cupy.cuda.get_current_stream().record(), right, held, limited=True)
 
 
+def _wait(ended: Any) -> None:
+    """Wait for an event; RuntimeError if nvCOMP keeps the device from it for too long."""
+    began = monotonic()
+    while not ended.done:
+        if monotonic() - began > LIMIT_SECONDS:
+            abandon()  # freeing memory would wait for it, too
+            raise RuntimeError(f"nvCOMP has not ended within {LIMIT_SECONDS:.0f} s")
+        sleep(LOOK_SECONDS)
+
+
 def _heads(stored: Any, starts: NDArray[np.int64]) -> Heads:
     """First bytes of chunks; those of a chunk that has less may be others'."""
     import cupy
@@ -111,7 +116,7 @@ def _heads(stored: Any, starts: NDArray[np.int64]) -> Heads:
     stream = _stream_for_heads(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
     with stream:
         on_host = to_pinned(heads_of(stored, starts, HEAD))
-        stream.synchronize()
+        _wait(stream.record())  # the batch before may have the device
     return on_host
 
 

@@ -39,7 +39,7 @@ DEFLATED = ("Zlib", "Gzip")
 CODECS: dict[Step, str] = {
     lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: ZSTD, zstd_frame: ZSTD,
 }  # fmt: skip
-CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; looked at on the host
+CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; compared only where the host decodes it
 CHECKSUM_BYTES = 4
 PLACE_BYTES = 3 * np.dtype(np.int64).itemsize  # of a row of `pipeline.storage.formats.places.Stored.table`
 

@@ -285,9 +285,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=85)
-    parser.add_argument("--gib", type=float, default=2)
-    parser.add_argument("--times", type=int, default=4)
+    for name, kind, default in (("--seconds", float, 85), ("--gib", float, 2), ("--times", int, 4)):
+        parser.add_argument(name, type=kind, default=default)
     given = parser.parse_args()
     prepare()  # as the command does: how long threads wait for the GIL, and how often garbage is collected
 

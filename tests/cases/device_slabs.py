@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,14 +47,17 @@ def library(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return host
 
 
-def samples_of(item: str, start: int, samples: int, chunk_bytes: int = 2**30) -> tuple[Any, Timeline]:
+def samples_of(
+    item: str, start: int, samples: int, chunk_bytes: int = 2**30, spare: int = sys.maxsize
+) -> tuple[Any, Timeline]:
+    """So many samples, by blocks; and how they came there."""
     chunks, timeline, blocks = plan(open_source((item,)), chunk_bytes, "off", 0), Timeline(), []
     assert isinstance(chunks, tuple)
     for chunk in chunks:
         first, last = max(chunk.start, start), min(chunk.start + chunk.samples, start + samples)
         if first < last:
             part = chunk.part(Region(first - chunk.start, last - first))
-            blocks += [block.get() for block in device_blocks(part, timeline, BLOCK)]
+            blocks += [block.get() for block in device_blocks(part, timeline, BLOCK, spare=spare)]
     return np.concatenate(blocks), timeline
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.cases.case import RANDOM, Case
+from tests.cases.deflate_bits import ORDER, Writer, flat, with_codes
 from tests.cases.lz4_small import decompressed_by, one_by_one, written
 
 STEM = "common/inflate"
@@ -29,16 +30,20 @@ def deflated(
 
 
 def in_gzip(stream: bytes, room: int, flags: int = 0, behind: bytes = b"") -> bytes:
-    """A member that holds a raw stream, with the fields that flags say and a checksum that nobody looks at."""
+    """A member that holds a raw stream, with the fields that flags say."""
     fields = b""
     for bit, field in ((4, b"\4\0abcd"), (8, b"name\0"), (16, b"\0"), (2, b"\1\2")):
         fields += field if flags & bit else b""
     head = b"\x1f\x8b\x08" + bytes([flags]) + b"\0\0\0\0\0\xff" + fields
-    return head + stream + b"\0\0\0\0" + room.to_bytes(4, "little") + behind
+    try:
+        data = zlib.decompressobj(-15).decompress(stream)
+    except zlib.error:
+        data = b"A" * room  # as those of `blocks_refused` would give: else the checksum alone would refuse them
+    return head + stream + zlib.crc32(data).to_bytes(4, "little") + room.to_bytes(4, "little") + behind
 
 
 def by_zlib(stream: bytes, room: int) -> bytes | None:
-    """What zlib makes of a raw stream, if that is `room` bytes and the size of a member is behind it."""
+    """What zlib makes of a raw stream, if that is `room` bytes, and their checksum and number are behind it."""
     making = zlib.decompressobj(-15)
     try:
         data = making.decompress(stream, room + 1)
@@ -46,65 +51,8 @@ def by_zlib(stream: bytes, room: int) -> bytes | None:
     except zlib.error:
         return None
     whole = making.eof and len(data) == room and not more
-    return data if whole and making.unused_data[4:8] == room.to_bytes(4, "little") else None
-
-
-class Writer:
-    """A stream, bit by bit."""
-
-    def __init__(self) -> None:
-        self.bits: list[int] = []
-
-    def put(self, value: int, count: int) -> Writer:
-        """So many bits of a number, the least significant one first."""
-        self.bits += [value >> k & 1 for k in range(count)]
-        return self
-
-    def code(self, value: int, count: int) -> Writer:
-        """A code: its most significant bit first."""
-        self.bits += [value >> k & 1 for k in reversed(range(count))]
-        return self
-
-    def to_bytes(self) -> bytes:
-        """The stream, filled up with zeros."""
-        return np.packbits(self.bits, bitorder="little").tobytes()
-
-
-ORDER = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15)
-
-
-def codes_of(lengths: list[int]) -> dict[int, tuple[int, int]]:
-    """Canonical codes by symbol (RFC 1951, 3.2.2): value and length."""
-    codes, value = {}, 0
-    for length in range(1, 16):
-        for number, one in enumerate(lengths):
-            if one == length:
-                codes[number] = value, length
-                value += 1
-        value <<= 1
-    return codes
-
-
-def with_codes(literals: list[int], distances: list[int], symbols: list[Any], of_lengths: int = 19) -> bytes:
-    """A last block of symbols, or pairs of (symbol, further bits, number of them), behind codes of these lengths.
-
-    A symbol of 1000 or more is one of a distance. Lengths are written one by one, with a code of four bits each.
-    """
-    made = Writer().put(1, 1).put(2, 2).put(len(literals) - 257, 5).put(len(distances) - 1, 5).put(of_lengths - 4, 4)
-    for number in ORDER[:of_lengths]:
-        made.put(4 if number < 16 else 0, 3)
-    for length in (*literals, *distances):
-        made.code(length, 4)
-    of_literals, of_distances = codes_of(literals), codes_of(distances)
-    for symbol in symbols:
-        number, more, count = symbol if isinstance(symbol, tuple) else (symbol, 0, 0)
-        made.code(*(of_distances[number - 1000] if number >= 1000 else of_literals[number])).put(more, count)
-    return made.to_bytes()
-
-
-def flat(symbols: dict[int, int], count: int) -> list[int]:
-    """Lengths of `count` codes: those that are said, and no code for others."""
-    return [symbols.get(number, 0) for number in range(count)]
+    behind = zlib.crc32(data).to_bytes(4, "little") + room.to_bytes(4, "little")
+    return data if whole and making.unused_data[:8] == behind else None
 
 
 def skewed(room: int) -> bytes:
@@ -121,7 +69,7 @@ def _of_zlib(room: int, cp: Any) -> None:
     for level, way in ((0, WAYS[0]), (1, WAYS[0]), (9, WAYS[0]), (6, WAYS[1]), (6, WAYS[2]), (6, WAYS[3])):
         for flushed in {0, room // 2}:
             streams = [deflated(one, level, way, -15, flushed) for one in data]
-            framed = [in_gzip(one, room, flags, b"behind") for flags, one in enumerate(streams)]
+            framed = [in_gzip(one, room, 4 * number, b"behind") for number, one in enumerate(streams)]
             assert decompressed_by(cp, framed, room, "Gzip", 8) == data
             framed = [deflated(one, level, way, 15, flushed) + b"b" * (room % 2) for one in data]
             assert decompressed_by(cp, framed, room, "Zlib", 8) == data
@@ -134,6 +82,7 @@ def _many(cp: Any) -> None:
     data = [(random + random + b"\xff" * room)[:room], b"\xff" * room, RANDOM(1).bytes(room)]
     for level in (0, 6):
         assert decompressed_by(cp, [deflated(one, level, bits=15) for one in data], room, "Zlib", 8) == data
+        assert decompressed_by(cp, [deflated(one, level, bits=31) for one in data], room, "Gzip", 8) == data
 
 
 def broken(stream: bytes, seed: int) -> Iterator[bytes]:
@@ -156,8 +105,8 @@ def _broken(room: int, cp: Any) -> None:
     ]
     every = [wrong for seed, stream in enumerate(streams) for wrong in broken(stream, seed)]
     size = room.to_bytes(4, "little")
-    got = decompressed_by(cp, [in_gzip(stream, room, 0, 3 * size) for stream in every], room, "Gzip", 8)
-    assert got == [by_zlib(stream + bytes(4) + 4 * size, room) for stream in every]
+    members = [in_gzip(stream, room, 0, 3 * size) for stream in every]
+    assert decompressed_by(cp, members, room, "Gzip", 8) == [by_zlib(member[10:], room) for member in members]
     framed = [deflated(data, bits=15) for data in written(room)]
     wrong = [wrong for seed, stream in enumerate(framed) for wrong in broken(stream, seed)]
     got = decompressed_by(cp, wrong, room, "Zlib", 8)
@@ -240,12 +189,30 @@ def blocks_refused() -> dict[str, tuple[bytes, int]]:
 
 def _codes(cp: Any) -> None:
     for stream, room in blocks_refused().values():
-        assert by_zlib(stream + bytes(4) + room.to_bytes(4, "little"), room) is None
+        assert by_zlib(in_gzip(stream, room)[10:], room) is None
         assert one_by_one(cp, [in_gzip(stream, room)], room, "Gzip", 8) == [None]
     for stream, room in blocks_of_codes().values():
-        expected = by_zlib(stream + bytes(4) + max(room, 1).to_bytes(4, "little"), max(room, 1))
+        expected = by_zlib(in_gzip(stream, max(room, 1))[10:], max(room, 1))
         got = one_by_one(cp, [in_gzip(stream, max(room, 1))], max(room, 1), "Gzip", 8)
         assert got == [expected]
+
+
+def _blocks(cp: Any) -> None:
+    """More of them than so few bytes may have, for which zlib has no limit."""
+    room, empty = 66, Writer().put(0, 1).put(1, 2).code(0, 7).bits
+    last = Writer().put(1, 1).put(1, 2)
+    for number in range(room):
+        last.code(0x30 + number, 8)
+    last.code(0, 7)
+    streams = []
+    for blocks in (18, 19):
+        writer = Writer()
+        writer.bits = [*empty * (blocks - 1), *last.bits]
+        streams.append(writer.to_bytes())
+    data = bytes(range(room))
+    assert [by_zlib(in_gzip(stream, room)[10:], room) for stream in streams] == [data] * 2
+    got = one_by_one(cp, [in_gzip(stream, room) for stream in streams], room, "Gzip", 8)
+    assert got == [data, None]
 
 
 def flipped(data: bytes, place: int) -> bytes:
@@ -268,12 +235,16 @@ def _framings(cp: Any) -> None:
     ]  # fmt: skip
     assert one_by_one(cp, [*good, *wrong], room, "Zlib", 8) == [data] * len(good) + [None] * len(wrong)
     raw = deflated(data)
-    good = [member, member + b"behind", *(in_gzip(raw, room, flags) for flags in range(32))]
+    checked = {flags: in_gzip(raw, room, flags) for flags in range(32)}  # 2: by a checksum of the header
+    behind = b"behind", b"\x1f", b"\x1f\x8a", b"\x1e\x8b"
+    good = [member, *(member + more for more in behind), *(one for flags, one in checked.items() if not flags & 2)]
     wrong = [
         member[:-1], member[:17], member[:-5], b"", b"\x1e" + member[1:], member[:1] + b"\x8a" + member[2:],
         member[:2] + b"\7" + member[3:], member[:3] + b"\x20" + member[4:], in_gzip(raw, room + 1),
         in_gzip(raw, room + 2**24),
         gzip.compress(data[:60]) + gzip.compress(data[60:]), in_gzip(raw, room, 8)[:14] + bytes([1]) * 8,
+        *(flipped(member, len(member) - k) for k in range(1, 9)), member + b"\x1f\x8b",
+        member[:3] + b"\2" + member[4:], *(one for flags, one in checked.items() if flags & 2),
         b"\x1f\x8b\x08\4\0\0\0\0\0\0\xff\xff" + bytes(10), b"\x1f\x8b\x08\2\0\0\0\0\0\0\0\0" + bytes(6),
     ]  # fmt: skip
     assert one_by_one(cp, [*good, *wrong], room, "Gzip", 8) == [data] * len(good) + [None] * len(wrong)
@@ -286,5 +257,6 @@ def inflate_cases() -> Iterator[Case]:
     for room in (64, 900):
         yield Case(STEM, "inflate", f"broken, {room} bytes", partial(_broken, room))
     yield Case(STEM, "inflate", "codes", _codes)
+    yield Case(STEM, "inflate", "blocks", _blocks)
     yield Case(STEM, "inflate", "framings", _framings)
     yield Case(STEM, "inflate", "many bytes", _many)

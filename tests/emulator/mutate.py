@@ -16,7 +16,7 @@ from tests.emulator.brackets import closing, loop_header, opening, parts
 from tests.emulator.inputs import digest
 from tests.emulator.operators import Site
 
-BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\)")
+BARRIER = re.compile(r"\b__sync(?:threads|warp)\(\w*\)")
 VOTE = re.compile(r"\b__syncthreads_(?:and|or|count)\(")
 ATOMIC = re.compile(r"\batomic[A-Z]\w*\(")
 BRANCH = re.compile(r"\b(if|while|for) \(")

@@ -33,6 +33,13 @@ def test_bins_of_integers_hold_equally_many(dtype: str, data: st.DataObject) -> 
     assert np.array_equal(got.counts, counts)
 
 
+def test_span_beyond_what_either_end_is() -> None:
+    """Of 2^55 and more, whose parts float64 has only as multiples of 8."""
+    samples = np.array([25607474419126027, -18014398509453553])
+    got = counted(samples, range="auto")
+    assert (np.diff(got.edges) == got.edges[1] - got.edges[0]).all() and got.counts.sum() == 2
+
+
 def test_the_recording_is_no_comb() -> None:
     samples = np.load(ECG)
     got = counted(samples, range="auto")

@@ -58,7 +58,7 @@ def test_what_is_refused(cp: Any) -> None:
         ((stored, one, one, out[::2], one, 10, "Sized"), "out: expected C-contiguous memory"),
         ((stored, one, np.ones(2, np.int64), out, one, 10, "Sized"), "all input arrays must have the same shape"),
         ((stored, one, one, out, one, 0, "Sized"), f"expected chunks of 1 to {MOST_BYTES} bytes, got 0, stored in 1"),
-        ((stored, one, 2**31 * one, out, one, 10, "Sized"), f"got 10, stored in {2**31}"),
+        ((stored, one, (2**30 + 1) * one, out, one, 10, "Sized"), f"got 10, stored in {2**30 + 1}"),
         ((stored, one, 40 * one, out, one, 10, "Sized"), "expected chunks inside of 40 and 30 bytes, got some outside"),
         ((stored, -one, one, out, one, 10, "Sized"), "got some outside"),
         ((stored, one, one, out, 3 * one, 10, "Sized"), "got some outside"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,28 @@ def test_nvcomp_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Decompressing(Event(looks), lambda: (np.ones(1, bool), True), [], limited=True).right()[1]
     with pytest.raises(RuntimeError, match="nvCOMP has not ended within 0 s"):
         Decompressing(Event(float("inf")), lambda: (np.ones(1, bool), True), [], limited=True).get()
+    assert abandoned == [1]
+
+
+@pytest.mark.gpu
+def test_heads_behind_nvcomp_that_does_not_end(cp: Any, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the batch before has the whole device."""
+    if not library:
+        pytest.skip("a stream of CuPy has no such event")
+
+    class Stream(nullcontext[None]):
+        def record(self) -> Event:
+            return Event(float("inf"))
+
+        def synchronize(self) -> None:
+            pytest.fail("waits for ever")
+
+    abandoned = list[int]()
+    monkeypatch.setattr(decompress, "LIMIT_SECONDS", 0.05)
+    monkeypatch.setattr(decompress, "abandon", lambda: abandoned.append(1))
+    monkeypatch.setattr(decompress, "_stream_for_heads", lambda *_: Stream())
+    with pytest.raises(RuntimeError, match="nvCOMP has not ended within 0 s"):
+        decompress._heads(cp.zeros(40, np.uint8), np.zeros(1, np.int64))
     assert abandoned == [1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,11 @@ def test_nvcomp_fails_on_what_the_host_decodes(tmp_path: Path, library: Any, mon
         samples_of(written.item, 0, written.array.size)
 
 
+@pytest.mark.parametrize("spare", [sys.maxsize, 2**30])
 def test_damage_that_loses_the_device_is_found_by_the_host(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, spare: int
 ) -> None:
-    """Where the host finds none, the device's own error is left."""
+    """Also without memory to decompress ahead. Where the host finds none, the device's own error is left."""
     written, get = CASES["zarr 3"].written(tmp_path), decompress.Decompressing.get
 
     def lost(one: Any) -> None:
@@ -129,13 +131,13 @@ def test_damage_that_loses_the_device_is_found_by_the_host(
 
     monkeypatch.setattr(decompress.Decompressing, "get", lost)
     with pytest.raises(RuntimeError, match="cudaErrorIllegalAddress"):
-        samples_of(written.item, 0, written.array.size)
+        samples_of(written.item, 0, written.array.size, spare=spare)
     path = max((one for one in (tmp_path / "a.zarr").rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
     data = bytearray(path.read_bytes())
     data[30:-9] = bytes(len(data[30:-9]))
     path.write_bytes(data)
     with pytest.raises(PipelineError, match=r"a\.zarr.*expected a block that can be decoded, got ") as caught:
-        samples_of(written.item, 0, written.array.size)
+        samples_of(written.item, 0, written.array.size, spare=spare)
     assert not any("cudaError" in str(cause) for cause in causes(caught.value))
 
 
