@@ -1,6 +1,6 @@
 """Which errors pass in elements far below the largest ones of their rows: one in a product at a time, in hard products.
 
-python -m tests.benchmarks hidden_errors
+python -m tests.benchmarks OUT_FOLDER --only hidden_errors
 """
 
 from __future__ import annotations
