@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import device, nvrtc
+from kernels.common import inflate, lz4, nvrtc
 from kernels.common.checks import blocks_for, check_array
-from kernels.common.constants import constant
 from kernels.common.memory import empty
 
-LZ4, INFLATE = Path(__file__).with_name("lz4.cu"), Path(__file__).with_name("inflate.cu")
-
-THREADS = constant(LZ4, "THREADS")
-LANES = (8, 16, 32)  # of a chunk of LZ4
-THREADS_AT_ONCE = 1024  # of a multiprocessor; with fewer threads of more chunks it decompresses faster
-LANES_OF_INFLATE = constant(INFLATE, "LANES")
-FRAMINGS = {"Sized": LZ4, "Blocks": LZ4, "Zlib": INFLATE, "Gzip": INFLATE}
+FRAMINGS = (*lz4.FRAMINGS, *inflate.FRAMINGS)
 MOST_BYTES = 2**30  # of a chunk, stored or decompressed: places in a stream have 32 bits, also behind its end
 
 
@@ -62,7 +54,7 @@ def decompress(
     import cupy
 
     if framing not in FRAMINGS:
-        raise ValueError(f"framing: expected one of {tuple(FRAMINGS)}, got {framing!r}")
+        raise ValueError(f"framing: expected one of {FRAMINGS}, got {framing!r}")
     check_array("stored", stored, ("uint8",), 1)
     check_array("out", out, ("uint8",), 1)
     given = np.stack([starts, sizes, places])
@@ -75,24 +67,12 @@ def decompress(
     if given.min() < 0 or (starts + sizes).max() > len(stored) or (places.max() + 1) * chunk_bytes > len(out):
         raise ValueError(f"expected chunks inside of {len(stored)} and {len(out)} bytes, got some outside")
     arguments = cupy.asarray(given)
-    lanes = lanes_for(chunks) if FRAMINGS[framing] == LZ4 else LANES_OF_INFLATE
-    kernel = nvrtc.load(FRAMINGS[framing], _instance(framing, lanes))
-    grid = (blocks_for(chunks * lanes, THREADS),)
-    kernel(grid, (THREADS,), (stored, *arguments, out, right, np.int64(chunks), np.uint32(chunk_bytes)))
+    if framing in lz4.FRAMINGS:
+        lanes, threads = lz4.lanes_for(chunks), lz4.THREADS
+        kernel = nvrtc.load(lz4.SOURCE, lz4.instance(framing, lanes))
+    else:
+        lanes, threads = inflate.LANES, inflate.THREADS
+        kernel = nvrtc.load(inflate.SOURCE, inflate.instance(framing))
+    grid = (blocks_for(chunks * lanes, threads),)
+    kernel(grid, (threads,), (stored, *arguments, out, right, np.int64(chunks), np.uint32(chunk_bytes)))
     return right
-
-
-def lanes_for(chunks: int) -> int:
-    """Lanes of each of so many chunks of LZ4."""
-    most = THREADS_AT_ONCE * device.limits().multiprocessors // chunks
-    return max([LANES[0], *(lanes for lanes in LANES if lanes <= most)])
-
-
-def _instance(framing: str, lanes: int) -> str:
-    return f"lz4<{framing}, {lanes}>" if FRAMINGS[framing] == LZ4 else f"inflate<{framing}>"
-
-
-INSTANCES = {
-    "common/lz4": tuple(_instance(framing, lanes) for framing in ("Sized", "Blocks") for lanes in LANES),
-    "common/inflate": tuple(_instance(framing, LANES_OF_INFLATE) for framing in ("Zlib", "Gzip")),
-}

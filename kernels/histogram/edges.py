@@ -56,8 +56,8 @@ def whole_bins(lowest: int, highest: int, most: int) -> tuple[int, int, int]:
         units = (max(highest, int(float(highest))) - first) // unit + 1  # samples are compared as float64
         width = -(-units // most)
         bins = -(-units // width)
-        span = bins * width * unit  # edges are computed as the first one and a part of it
-        if all(abs(number) <= WHOLE * unit for number in (first, first + span, span)):
+        ends, parts = (first, first + bins * width * unit), (bins - 1) * width * unit  # which edges are computed from
+        if all(abs(number) <= WHOLE * unit for number in (*ends, parts)):
             return first, width * unit, bins
         unit *= 2
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from kernels.common import decompress as module
-from kernels.common import device
-from kernels.common.decompress import LANES, decompress
+from kernels.common import device, lz4
+from kernels.common.decompress import decompress
+from kernels.common.lz4 import LANES
 from tests.cases.case import RANDOM, Case
 
 STEM = "common/lz4"
@@ -20,11 +20,11 @@ GUARD = 0xA5  # what is around chunks, decompressed ones and stored ones
 
 def by_library(stream: bytes, room: int) -> bytes | None:
     """What LZ4's own library decompresses a stream to; None if it refuses it."""
-    from numcodecs import lz4
+    from numcodecs.lz4 import decompress as decompressed_by_library
 
     out = np.empty(room, np.uint8)
     try:
-        lz4.decompress(room.to_bytes(4, "little") + stream, out)
+        decompressed_by_library(room.to_bytes(4, "little") + stream, out)
     except (RuntimeError, ValueError):
         return None
     return out.tobytes()
@@ -98,7 +98,7 @@ def decompressed_by(cp: Any, chunks: Sequence[bytes], room: int, framing: str, l
     stored = np.frombuffer(b"".join(gap + chunk for gap, chunk in zip(gaps, chunks, strict=True)), np.uint8)
     out = cp.asarray(np.full(2 * len(chunks) * room, GUARD, np.uint8))
     most = lanes * len(chunks) // device.limits().multiprocessors + 1
-    with patch.object(module, "THREADS_AT_ONCE", most if lanes > LANES[0] else 0):
+    with patch.object(lz4, "THREADS_AT_ONCE", most if lanes > LANES[0] else 0):
         right = decompress(cp.asarray(stored), starts, sizes, out, places, room, framing)
     rows, right = out.get().reshape(-1, room), right.get()
     others = np.setdiff1d(np.arange(len(rows)), places)

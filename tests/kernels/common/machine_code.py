@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.common import cache, decode, decompress, device, nvrtc
+from kernels.common import cache, decode, device, inflate, lz4, nvrtc
 from kernels.digest import gpu as digest_gpu
 from kernels.histogram import grouped
 from kernels.histogram.guess import key_of
@@ -179,8 +179,8 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/failures": lambda _: list(dict.fromkeys(failures.INSTANCES.values())),
     "study/roofline": lambda _: list(roofline.INSTANCES),
     "common/decode": lambda _: list(decode.INSTANCES),
-    "common/lz4": lambda _: list(decompress.INSTANCES["common/lz4"]),
-    "common/inflate": lambda _: list(decompress.INSTANCES["common/inflate"]),
+    "common/lz4": lambda _: list(lz4.INSTANCES),
+    "common/inflate": lambda _: list(inflate.INSTANCES),
     "digest/gpu": lambda _: list(digest_gpu.INSTANCES),
 }
 # The longest first.
