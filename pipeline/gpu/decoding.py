@@ -147,17 +147,19 @@ class Decoding:
                 self._under_way = decompress.started(
                     scheme, stored, batch.starts[:-1], batch.places[:, 2], self._flat, batch.present
                 )
+            except PipelineError:  # nvCOMP does not end
+                raise
             except BaseException:  # there may be no memory for a workspace
                 beside.synchronize()
                 raise
         self.decoded = self._under_way.ended
 
     def get(self) -> None:
-        """Wait until the device has ended."""
-        lost = None
+        """Wait until the device has ended; PipelineError if a damaged chunk keeps it from that."""
+        lost: Exception | None = None
         try:
             self._under_way.get()
-        except RuntimeError as error:
+        except (RuntimeError, PipelineError) as error:
             lost = error
         if lost is not None:  # by what is damaged, perhaps: that then is the error, without a failure of CUDA behind it
             self._find_damage()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from threading import Event
 from time import monotonic, sleep
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from kernels.common import decompress
 from kernels.common.decode import heads_of
 from kernels.common.memory import to_pinned
+from pipeline.errors import PipelineError
 from pipeline.gpu import nvcomp
 from pipeline.gpu.slabs import HEAD, ZSTD, Fits, Heads, Scheme, zstd_fits
 from pipeline.process.last_words import abandon
@@ -41,7 +43,7 @@ class Decompressing:
         self.ended, self._right, self._held, self._limited = ended, right, held, limited
 
     def get(self) -> None:
-        """Wait until the device has ended; RuntimeError if it does not, or is lost."""
+        """Wait until the device has ended; PipelineError if it does not, RuntimeError if it is lost."""
         if self._limited:
             _wait(self.ended)
         self.ended.synchronize()
@@ -99,13 +101,20 @@ def started(
     return Decompressing(cupy.cuda.get_current_stream().record(), right, held, limited=True)
 
 
+_endless = Event()  # nvCOMP has not ended in this process: nothing else there is waited for
+
+
 def _wait(ended: Any) -> None:
-    """Wait for an event; RuntimeError if nvCOMP keeps the device from it for too long."""
+    """Wait for an event; PipelineError if nvCOMP keeps the device from it for too long."""
     began = monotonic()
     while not ended.done:
-        if monotonic() - began > LIMIT_SECONDS:
+        if _endless.is_set() or monotonic() - began > LIMIT_SECONDS:
+            _endless.set()
             abandon()  # freeing memory would wait for it, too
-            raise RuntimeError(f"nvCOMP has not ended within {LIMIT_SECONDS:.0f} s")
+            raise PipelineError(
+                f"nvCOMP: expected a batch of chunks to be decompressed within {LIMIT_SECONDS:.0f} s, got "
+                "no end; pass --device cpu, which names a damaged chunk"
+            )
         sleep(LOOK_SECONDS)
 
 

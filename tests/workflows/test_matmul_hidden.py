@@ -14,21 +14,11 @@ from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS
 from tests.cases.matmul import FLOATS, KINDS, factors, generator, on_cpu
-from tests.cases.matmul_checks import WAYS, use
-from tests.workflows.test_matmul_check import checked
+from tests.workflows.test_matmul_check import checked, nothing_recomputed, way
 
+__all__ = ["nothing_recomputed", "way"]
 
-@pytest.fixture(autouse=True)
-def nothing_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No random sample of elements is recomputed."""
-    monkeypatch.setattr("workflows.matmul_check.random_places", lambda *_: [])
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """All ways to check a product of floats."""
-    use(monkeypatch, request.param)
-    return str(request.param)
+pytestmark = pytest.mark.usefixtures("nothing_recomputed")
 
 
 def changed(element: Any) -> list[Any]:
