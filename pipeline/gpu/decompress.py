@@ -111,10 +111,8 @@ def _wait(ended: Any) -> None:
         if _endless.is_set() or monotonic() - began > LIMIT_SECONDS:
             _endless.set()
             abandon()  # freeing memory would wait for it, too
-            raise PipelineError(
-                f"nvCOMP: expected a batch of chunks to be decompressed within {LIMIT_SECONDS:.0f} s, got "
-                "no end; pass --device cpu, which names a damaged chunk"
-            )
+            raise PipelineError(f"nvCOMP: expected chunks to be decompressed within {LIMIT_SECONDS:.0f} s, got no end; "
+                                "pass --device cpu, which names a damaged chunk")  # fmt: skip
         sleep(LOOK_SECONDS)
 
 

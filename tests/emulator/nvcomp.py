@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.gpu import nvcomp
+from pipeline.storage.formats.codecs import zstd_size
 
 DAMAGED, REFUSED = 12, 1000
 
@@ -55,8 +56,10 @@ class HostLibrary:
 
         given = [_numbers(address, ctypes.c_uint64, chunks).tolist() for address in (stored, sizes, most, targets)]
         for number, (source, size, room, target) in enumerate(zip(*given, strict=True)):
+            stored = ctypes.string_at(source, size)
+            assert zstd_size(stored[:18]) == room, "what is no whole frame, nvCOMP may decompress to anywhere"
             try:
-                data = bytes(zstd.decompress(ctypes.string_at(source, size), np.empty(room, np.uint8)))
+                data = bytes(zstd.decompress(stored, np.empty(room, np.uint8)))
             except (ValueError, RuntimeError):
                 _numbers(statuses, ctypes.c_uint32, chunks)[number] = DAMAGED
                 continue

@@ -87,7 +87,7 @@ def test_nvcomp_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decompress, "abandon", lambda: abandoned.append(1))
     for looks in (0, 3):
         assert Decompressing(Event(looks), lambda: (np.ones(1, bool), True), [], limited=True).right()[1]
-    with pytest.raises(PipelineError, match="nvCOMP: expected .* within 0 s, got no end; pass --device cpu"):
+    with pytest.raises(PipelineError, match=r"nvCOMP: expected .* within 0 s, got no end; pass --device cpu"):
         Decompressing(Event(float("inf")), lambda: (np.ones(1, bool), True), [], limited=True).get()
     assert abandoned == [1]
     monkeypatch.setattr(decompress, "LIMIT_SECONDS", 600)
@@ -113,7 +113,7 @@ def test_heads_behind_nvcomp_that_does_not_end(cp: Any, library: Any, monkeypatc
     monkeypatch.setattr(decompress, "_endless", threading.Event())
     monkeypatch.setattr(decompress, "abandon", lambda: abandoned.append(1))
     monkeypatch.setattr(decompress, "_stream_for_heads", lambda *_: Stream())
-    with pytest.raises(PipelineError, match="nvCOMP: expected .* within 0 s, got no end; pass --device cpu"):
+    with pytest.raises(PipelineError, match=r"nvCOMP: expected .* within 0 s, got no end; pass --device cpu"):
         decompress._heads(cp.zeros(40, np.uint8), np.zeros(1, np.int64))
     assert abandoned == [1]
 

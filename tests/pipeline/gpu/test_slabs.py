@@ -12,7 +12,7 @@ import pytest
 import pipeline
 from pipeline.cluster.cuda_errors import causes
 from pipeline.errors import PipelineError
-from pipeline.gpu import decompress, nvcomp, transfer
+from pipeline.gpu import decompress, nvcomp, slabs, transfer
 from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.gpu.blocks import device_blocks
 from pipeline.storage.chunks import Region, plan
@@ -60,6 +60,23 @@ def test_stored_bytes_cross_the_bus(tmp_path: Path, library: Any) -> None:
     stored = sum(piece.block.stored.table[:, 2].sum() for piece in source.pieces())  # type: ignore[union-attr]
     _, timeline = samples_of(written.item, 0, written.array.size)
     assert timeline.nbytes["read+copy"] == stored
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_checksums_behind_chunks_are_not_decompressed(
+    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """The host decodes nothing."""
+    codecs, array = package_of("zarr.codecs"), np.arange(4000, dtype="i4") % 99
+    inner = {"zstd": codecs.ZstdCodec(), "gzip": codecs.GzipCodec()}[codec]
+    made = package_of("zarr").create_array(
+        str(tmp_path / "a.zarr"), shape=4000, dtype="i4", chunks=100, compressors=[inner, codecs.Crc32cCodec()]
+    )
+    made[...] = array
+    monkeypatch.setattr(slabs, "decode_whole", lambda *_: pytest.fail("decoded on the host"))
+    got, timeline = samples_of(str(tmp_path / "a.zarr"), 0, 4000)
+    np.testing.assert_array_equal(got, array)
+    assert any(path.endswith(DECOMPRESSED) for path in timeline.transfer_paths)
 
 
 @pytest.mark.parametrize(
