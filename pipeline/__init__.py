@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.api import register, run
-    from pipeline.submitted import Submitted, submit
+    from pipeline.background import Submitted, submit
 
 __version__ = "0.1.0"
 __all__ = ["Submitted", "register", "run", "submit"]

@@ -18,7 +18,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array import ArrayResult, run_array
 from pipeline.engine.verdict import verified
 from pipeline.errors import UsageError
-from pipeline.in_memory.again import going_on
+from pipeline.in_memory.call_cache import going_on
 from pipeline.in_memory.kinds import all_in_memory
 from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.rows import Layout, RowsAsked, rows_of_source

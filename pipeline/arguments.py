@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline.engine.preparation import Preparation
 from pipeline.errors import UsageError, meant, with_nearest
-from pipeline.in_memory.kept_options import kept
 from pipeline.in_memory.kinds import DASK, kind_of, view_of
+from pipeline.in_memory.options_cache import kept
 from pipeline.storage.sources import NAMES
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation

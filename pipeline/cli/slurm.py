@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from pipeline.cli.batch import run_command
 from pipeline.cli.flags import Command
 from pipeline.cli.help import PLACE, Flag, complete_files
-from pipeline.cli.job_list import read_jobs
+from pipeline.cli.job_file import read_jobs
 from pipeline.cli.jobs import job_command
 from pipeline.errors import UsageError, meant
 from pipeline.process.last_words import emit

@@ -10,7 +10,7 @@ from threading import Lock, local
 
 from kernels.common.once import once_per_process
 from pipeline.cluster import placement as placing
-from pipeline.cluster.choice import Load
+from pipeline.cluster.gpu_count import Load
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers, aside
 from pipeline.errors import PipelineError

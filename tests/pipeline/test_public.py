@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 import kernels
 import pipeline
-import pipeline.submitted
+import pipeline.background
 import workflows
 from kernels.common import nvrtc
 from pipeline.engine.array import ArrayResult
@@ -189,7 +189,7 @@ def test_submit_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
             raise VerificationError("a bin differs")
         return job
 
-    monkeypatch.setattr(pipeline.submitted, "run", slow)
+    monkeypatch.setattr(pipeline.background, "run", slow)
     first, second, third = (pipeline.submit(name) for name in ("first", "wrong", "third"))
     ended: list[Any] = []
     first.add_done_callback(ended.append)

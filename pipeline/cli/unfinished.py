@@ -17,7 +17,7 @@ from pipeline.cli.outputs import Named
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_request import Request
 from pipeline.engine.resume import open_journal
-from pipeline.engine.runs import Unfinished, remove, unfinished
+from pipeline.engine.unfinished import Unfinished, remove, unfinished
 from pipeline.errors import UsageError
 from pipeline.process import log_lines, supervisor
 from pipeline.process.last_words import MOST_CHARACTERS, emit, say
