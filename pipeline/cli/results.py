@@ -139,7 +139,8 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
         seen = "; ".join(line.strip() for line in lines[:MOST_LINES])
         more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         changes = changes or "the files have the sizes and times that they had then"
-        raise VerificationError(f"{path}: expected the numbers that the data give, got others (file, and data): "
+        raise VerificationError(f"{path}: expected the numbers that the data give, got others (in the file, from the "
+                                "data): "
                                 f"{seen}{more}; {changes}")  # fmt: skip
     devices = ", ".join(sorted({device for part in saved.parts for device in part["environment"]["devices"]}))
     emit(f"{path}: verified, every number is what the data give",

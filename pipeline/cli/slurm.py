@@ -80,7 +80,7 @@ def _checked(words: Sequence[str]) -> str:
         raise UsageError("expected addresses without signatures, which others could read in the script; use the "
                          "variables of the object store instead")  # fmt: skip
     if "-" in rest or "--spool" in rest:
-        raise UsageError("expected files, got standard input, which a batch script has none of")
+        raise UsageError("expected files, got standard input, which a batch script does not have")
     if name == run_command.name:
         ctx = run_command.make_context(name, list(rest))
         path = str(ctx.params["path"])

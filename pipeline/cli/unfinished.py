@@ -96,7 +96,7 @@ def clean(identifiers: tuple[str, ...]) -> None:
     every = unfinished()
     for identifier in identifiers:
         if not any(one.key.startswith(identifier) for one in every):
-            raise UsageError(f"expected an identifier that `runs list` shows, got {identifier!r}")
+            raise UsageError(f"expected an identifier from `runs list`, got {identifier!r}")
     for one in every:
         if (not identifiers or one.key.startswith(identifiers)) and remove(one):
             emit(f"removed {_line(one)}")

@@ -101,8 +101,8 @@ def _turn(placement: Placement) -> Iterator[None]:
             yield
         return
     if within_run():
-        raise PipelineError("expected no run over files in another run, since both would wait for each other; pass "
-                            "arrays, or run it before")  # fmt: skip
+        raise PipelineError("expected no run over files inside another run, which would deadlock; pass arrays, or run "
+                            "it first")  # fmt: skip
     with _lock():  # held no longer than a run, all of whose waits have limits
         _thread.runs = True
         try:

@@ -99,7 +99,7 @@ class Watch:
         first = pid not in self._killed
         when = self._killed.setdefault(pid, monotonic())
         if monotonic() - when > CLOSE_SECONDS:
-            raise PipelineError(f"{text}; process {pid} cannot be killed: the kernel's log may tell what it waits for")
+            raise PipelineError(f"{text}; process {pid} cannot be killed; see the kernel's log for what it waits for")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         if first and not reason:

@@ -54,7 +54,7 @@ def plan_aggregations(made: Made, source: Source, settings: Settings) -> Estimat
         If the request is impossible, or the source can be read only once.
     """
     if source.nbytes is None or source.read_once:
-        raise UsageError(f"plan: expected files, got {source.names[0]}, of which nothing is known before it is read; "
+        raise UsageError(f"plan: expected files, got {source.names[0]}, which cannot be inspected before it is read; "
                          "write it to a file first")  # fmt: skip
     several, beside = made(source)
     jobs = accepted(several, source, settings)

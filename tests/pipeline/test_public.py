@@ -148,7 +148,7 @@ def test_clients_that_do_not_do(path: str) -> None:
             pipeline.run("reduce", path, client=client, gpus=1)
         with pytest.raises(UsageError, match=r"client: expected none with .* computed where they lie"):
             pipeline.run("reduce", np.arange(3), client=client)
-    with pytest.raises(UsageError, match="expected one that is connected, got one that is closed"):
+    with pytest.raises(UsageError, match="expected a connected client, got one that is closed"):
         pipeline.run("reduce", path, client=client)
 
 

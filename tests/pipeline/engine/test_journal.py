@@ -191,7 +191,9 @@ def test_second_run_at_the_same_time(runner: Runner, path: Path, monkeypatch: py
         (key,) = journal_file.journals()
         with module.locked(folder, key + module.LOCK, "the first"):
             with pytest.raises(
-                PipelineError, match=r"--resume: expected a journal that no other run has, got: .*another run.* process"
+                PipelineError,
+                match=r"--resume: expected a journal that no other run uses, got: .*another run.* "
+                "process",
             ):
                 runner.aggregate(PLAIN, path, resume=True)
             assert runner.aggregate(PLAIN, path) is not None and "another run is writing it" in runner.said[0]

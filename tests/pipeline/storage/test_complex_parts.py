@@ -191,9 +191,7 @@ def test_jobs(tmp_path: Path) -> None:
 
 def test_refused(tmp_path: Path) -> None:
     item = _npy(tmp_path, "<c8")
-    text = (
-        r"expected real samples, got complex ones \({}\); say which part of them, with --part real, imag, abs or phase"
-    )
+    text = r"expected real samples, got complex ones \({}\); choose a part with --part real, imag, abs or phase"
     with pytest.raises(UsageError, match=text.format("complex64")):
         open_source((item,))
     (tmp_path / "a.sigmf-meta").write_text(json.dumps({"global": {"core:datatype": "ci16_le"}}))
