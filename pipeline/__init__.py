@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["Submitted", "register", "run", "submit"]
-_MODULES = {"register": "api", "run": "api", "Submitted": "submitted", "submit": "submitted"}
+_MODULES = {"register": "api", "run": "api", "Submitted": "background", "submit": "background"}
 
 
 def __getattr__(name: str) -> Any:

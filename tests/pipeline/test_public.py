@@ -162,7 +162,7 @@ def test_in_a_coroutine(path: str) -> None:
             LocalCluster(n_workers=1, processes=False, asynchronous=True, dashboard_address=":0") as cluster,
             Client(cluster, asynchronous=True) as client,
         ):
-            with pytest.raises(UsageError, match=r"which would wait for itself; call `await pipeline.submit"):
+            with pytest.raises(UsageError, match=r"which would deadlock; call `await pipeline.submit"):
                 pipeline.run("reduce", path, client=client)
             job = pipeline.submit("reduce", path, op="max", client=client)
             while not job.done():

@@ -22,7 +22,7 @@ from pipeline.timeline import Timeline
 @contextmanager
 def process(folder: Path, body: str, device: str = "GPU-0") -> Iterator[int]:
     """Another process with a file in the folder; it prints a line when it has one."""
-    program = "import ctypes, os, sys, time\nfrom pipeline.process import beat\n"
+    program = "import ctypes, os, sys, time\nfrom pipeline.process import heartbeat\n"
     program += f"own = heartbeat.start({str(folder)!r}, {device!r})\n{body}"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
