@@ -60,7 +60,7 @@ def test_several_jobs(data: Path) -> None:
     assert alone.values == pipeline.run("reduce", data, device="cpu").values
     for jobs, options, message in (
         ([], {}, "expected jobs that return results, since several share a pass, got none"),
-        ([("histogram", {}), ("transpose", {})], {}, "that return what they found, got histogram, transpose"),
+        ([("histogram", {}), ("transpose", {})], {}, "since several share a pass, got histogram, transpose"),
         (
             [("histogram", {})],
             {"bins": 5},

@@ -122,7 +122,7 @@ def test_list_and_clean(call: Call) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["data.bin", "m.npy"]
     assert len(call("runs", "list")[1].splitlines()) == 1
     status, _, err = call("runs", "clean", "ffffffffff")
-    assert status == 2 and "expected an identifier that `runs list` shows" in err
+    assert status == 2 and "expected an identifier from `runs list`" in err
     assert call("runs", "clean")[0] == 0 and call("runs", "list")[1] == "no unfinished runs\n"
 
 
