@@ -237,10 +237,6 @@ struct Zlib {
     }
 };
 
-inline __device__ u32 little_endian(const u8* __restrict__ from) {
-    return u32(from[3]) << 24 | u32(from[2]) << 16 | u32(from[1]) << 8 | from[0];
-}
-
 // gzip (RFC 1952): one member, without a checksum of its header; the checksum and number of its bytes behind the stream.
 struct Gzip {
     static __device__ bool read(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables& tables, u32 lane,
@@ -258,7 +254,8 @@ struct Gzip {
         if (end == NONE || size - at - end < 8) return false;
         const u8* const tail = from + at + end;
         if (size - at - end >= 10 && tail[8] == 0x1f && tail[9] == 0x8b) return false;  // a further member
-        return little_endian(tail + 4) == room && crc32<LANES>(to, room, lane, group) == little_endian(tail);
+        __syncwarp(group);  // for what other lanes wrote
+        return little_endian(tail + 4) == room && crc32<CRC32, LANES>(to, room, lane, group) == little_endian(tail);
     }
 };
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import decompress
+from kernels.common import checksums, decompress
 from kernels.common.decode import heads_of
 from kernels.common.memory import to_pinned
 from pipeline.errors import PipelineError
@@ -79,16 +79,19 @@ def started(
     """
     import cupy
 
-    chunk_bytes, sizes = scheme.chunk_bytes, sizes - scheme.tail
+    chunk_bytes, compressed = scheme.chunk_bytes, sizes - scheme.tail
     if scheme.codec != ZSTD:
-        good = decompress.decompress(stored, starts, sizes, out, places, chunk_bytes, scheme.codec)
-        on_host = to_pinned(good)
-        return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (on_host != 0, True), (stored, out, good))
-    fits = zstd_fits(_heads(stored, starts), sizes, chunk_bytes)
+        good = [decompress.decompress(stored, starts, compressed, out, places, chunk_bytes, scheme.codec)]
+        if scheme.checksum:
+            good.append(checksums.agree(stored, starts, sizes, scheme.checksum))
+        on_host, ended = [to_pinned(one) for one in good], cupy.cuda.get_current_stream().record()
+        return Decompressing(ended, lambda: (np.logical_and.reduce(on_host), True), (stored, out, good))
+    heads, agree = _looked_at(stored, starts, sizes, scheme.checksum)
+    fits = zstd_fits(heads, compressed, chunk_bytes) & agree
     some = np.flatnonzero(fits)
     if not len(some):
         return Decompressing(cupy.cuda.get_current_stream().record(), lambda: (fits, True), None)
-    results, held = nvcomp.decompress(stored, starts[some], sizes[some], out, places[some], chunk_bytes)
+    results, held = nvcomp.decompress(stored, starts[some], compressed[some], out, places[some], chunk_bytes)
 
     def right() -> tuple[Fits, bool]:
         if results is None:
@@ -116,19 +119,20 @@ def _wait(ended: Any) -> None:
         sleep(LOOK_SECONDS)
 
 
-def _heads(stored: Any, starts: NDArray[np.int64]) -> Heads:
-    """First bytes of chunks; those of a chunk that has less may be others'."""
+def _looked_at(stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], checksum: str) -> tuple[Heads, Fits]:
+    """First bytes of chunks, those of a chunk that has less may be others'; and whether checksums agree."""
     import cupy
 
-    stream = _stream_for_heads(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
+    stream = _stream_to_look(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
     with stream:
-        on_host = to_pinned(heads_of(stored, starts, HEAD))
+        heads = to_pinned(heads_of(stored, starts, HEAD))
+        agree = to_pinned(checksums.agree(stored, starts, sizes, checksum)) if checksum else np.ones(len(starts))
         _wait(stream.record())  # the batch before may have the device
-    return on_host
+    return heads, agree != 0
 
 
 @cache
-def _stream_for_heads(beside: int, device: int) -> Any:
+def _stream_to_look(beside: int, device: int) -> Any:
     """A stream that has nothing else to do."""
     import cupy
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.checksums import CHECKSUM_BYTES
 from kernels.common.decode import SHUFFLED
 from kernels.common.decompress import MOST_BYTES
 from pipeline.gpu import nvcomp
@@ -39,8 +40,7 @@ DEFLATED = ("Zlib", "Gzip")
 CODECS: dict[Step, str] = {
     lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: ZSTD, zstd_frame: ZSTD,
 }  # fmt: skip
-CHECKSUMS = (crc32c, fletcher32)  # of four bytes behind the chunk; compared only where the host decodes it
-CHECKSUM_BYTES = 4
+CHECKSUMS: dict[Step, str] = {crc32c: "Crc32c", fletcher32: "Fletcher32"}  # as `kernels.common.checksums` names them
 PLACE_BYTES = 3 * np.dtype(np.int64).itemsize  # of a row of `pipeline.storage.formats.places.Stored.table`
 
 
@@ -53,8 +53,8 @@ class Scheme:
     codec
     unshuffled
         Bytes of an item, if bytes are sorted by their place in it; else 0.
-    tail
-        Bytes of a checksum behind the compressed ones.
+    checksum
+        Behind the compressed bytes; empty if there is none.
     chunk_bytes
         Of a decoded chunk.
     dtype
@@ -66,11 +66,16 @@ class Scheme:
 
     codec: str
     unshuffled: int
-    tail: int
+    checksum: str
     chunk_bytes: int
     dtype: np.dtype[Any]
     fill: bytes
     runs: bool
+
+    @property
+    def tail(self) -> int:
+        """Bytes of the checksum."""
+        return CHECKSUM_BYTES if self.checksum else 0
 
 
 class Plan(NamedTuple):
@@ -162,9 +167,9 @@ def _axes(slab: Slab) -> tuple[int, ...]:
 def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
     if not isinstance(slab.decode, Decoder) or slab.grid.cut is not None or not slab.region:
         return None
-    steps, tail = slab.decode.steps, 0
-    if steps and steps[0] in CHECKSUMS:
-        steps, tail = steps[1:], CHECKSUM_BYTES
+    steps = slab.decode.steps
+    if checksum := CHECKSUMS.get(steps[0], "") if steps else "":
+        steps = steps[1:]
     codec = CODECS.get(steps[0]) if steps else None
     if slab.grid.chunk_bytes > MOST_BYTES or (codec == ZSTD and nvcomp.library() is None):
         return None
@@ -174,4 +179,4 @@ def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
     if unshuffled and (unshuffled not in SHUFFLED or slab.grid.chunk_bytes % unshuffled):
         return None
     runs = slab.grid.in_order and _axes(slab) == tuple(range(len(slab.region)))
-    return Scheme(codec, unshuffled, tail, slab.grid.chunk_bytes, dtype, slab.fill, runs)
+    return Scheme(codec, unshuffled, checksum, slab.grid.chunk_bytes, dtype, slab.fill, runs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.cases.bracket_small import bracket_cases
 from tests.cases.case import Case
+from tests.cases.checksums_small import checksums_cases
 from tests.cases.decode_small import decode_cases
 from tests.cases.digest_small import digest_cases
 from tests.cases.grouped_small import grouped_cases
@@ -34,7 +35,8 @@ GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
     matmul_cases, elementwise_cases, limits_cases, failure_cases, architecture_cases,
     exact_cases, powers_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases, decode_cases,
-    lz4_cases, inflate_cases, quantile_cases, bracket_cases, digest_cases, rows_cases, select_cases, grouped_cases,
+    lz4_cases, inflate_cases, checksums_cases, quantile_cases, bracket_cases, digest_cases, rows_cases, select_cases,
+    grouped_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

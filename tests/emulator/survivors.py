@@ -9,6 +9,7 @@ from types import MappingProxyType
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/lz4.cu", "decompressed", "at < size"): "a token at the end has no literals, and is refused anyway",
     ("common/bits.cuh", "fill", "half the width: number += 32"): "64 bits are held at most",
+    ("common/checksums.cu", "agrees", "begins at LANES / 2 + 1"): "lanes 17, 8, 4, 2 and 1 apart meet all others, too",
     ("common/inflate.cu", "inflated", "length >= size - at - 4 || length > ro"): "a checksum has to follow",
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
     ("quantile/bracket.cu", "rank_among", "ranges"): "one more range, whose keys the host knows without",

@@ -139,7 +139,8 @@ def fletcher32(data: Any, size: int) -> Any:
     places = np.arange(len(words), 0, -1, dtype=np.uint64) % 65535
     sums = int(words.sum()) % 65535, int((places * words).sum()) % 65535
     stored = int.from_bytes(data[-4:], "little")
-    if sums != ((stored & 65535) % 65535, (stored >> 16) % 65535):
+    swapped = (stored & 0xFF00FF) << 8 | (stored >> 8 & 0xFF00FF)  # as HDF5 1.6.2 wrote it
+    if all(sums != ((value & 65535) % 65535, (value >> 16) % 65535) for value in (stored, swapped)):
         raise ValueError("a wrong checksum")
     return body
 

@@ -112,9 +112,9 @@ def test_heads_behind_nvcomp_that_does_not_end(cp: Any, library: Any, monkeypatc
     monkeypatch.setattr(decompress, "LIMIT_SECONDS", 0.05)
     monkeypatch.setattr(decompress, "_endless", threading.Event())
     monkeypatch.setattr(decompress, "abandon", lambda: abandoned.append(1))
-    monkeypatch.setattr(decompress, "_stream_for_heads", lambda *_: Stream())
+    monkeypatch.setattr(decompress, "_stream_to_look", lambda *_: Stream())
     with pytest.raises(PipelineError, match=r"nvCOMP: expected .* within 0 s, got no end; pass --device cpu"):
-        decompress._heads(cp.zeros(40, np.uint8), np.zeros(1, np.int64))
+        decompress._looked_at(cp.zeros(40, np.uint8), np.zeros(1, np.int64), np.full(1, 40), "Crc32c")
     assert abandoned == [1]
 
 

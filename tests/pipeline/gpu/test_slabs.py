@@ -15,6 +15,7 @@ from pipeline.errors import PipelineError
 from pipeline.gpu import decompress, nvcomp, slabs, transfer
 from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.gpu.blocks import device_blocks
+from pipeline.storage.blocks import decode_whole
 from pipeline.storage.chunks import Region, plan
 from pipeline.storage.formats import slabs as formats
 from pipeline.storage.sources import open_source
@@ -62,21 +63,53 @@ def test_stored_bytes_cross_the_bus(tmp_path: Path, library: Any) -> None:
     assert timeline.nbytes["read+copy"] == stored
 
 
-@pytest.mark.parametrize("codec", ["zstd", "gzip"])
-def test_checksums_behind_chunks_are_not_decompressed(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, codec: str
-) -> None:
-    """The host decodes nothing."""
-    codecs, array = package_of("zarr.codecs"), np.arange(4000, dtype="i4") % 99
-    inner = {"zstd": codecs.ZstdCodec(), "gzip": codecs.GzipCodec()}[codec]
-    made = package_of("zarr").create_array(
-        str(tmp_path / "a.zarr"), shape=4000, dtype="i4", chunks=100, compressors=[inner, codecs.Crc32cCodec()]
-    )
-    made[...] = array
-    monkeypatch.setattr(slabs, "decode_whole", lambda *_: pytest.fail("decoded on the host"))
-    got, timeline = samples_of(str(tmp_path / "a.zarr"), 0, 4000)
+def _with_checksums(folder: Path, codec: str) -> tuple[str, Any, list[tuple[Path, int]]]:
+    """A file whose chunks have checksums behind them, its samples, and where each of these checksums begins."""
+    array = np.arange(4000, dtype="i4") % 99
+    if codec == "zstd" or codec == "gzip":
+        codecs, path = package_of("zarr.codecs"), folder / "a.zarr"
+        inner = {"zstd": codecs.ZstdCodec, "gzip": codecs.GzipCodec}[codec]()
+        made = package_of("zarr").create_array(
+            str(path), shape=4000, dtype="i4", chunks=100, compressors=[inner, codecs.Crc32cCodec()]
+        )
+        made[...] = array
+        chunks = sorted(one for one in path.rglob("*") if one.is_file() and one.name.isdigit())
+        return str(path), array, [(one, one.stat().st_size - 4) for one in chunks]
+    plugin = package_of("hdf5plugin")
+    options = {"hdf5 gzip": {"compression": "gzip", "shuffle": True}, "hdf5 lz4": plugin.LZ4()}[codec]
+    with package_of("h5py").File(folder / "a.h5", "w") as file:
+        data = file.create_dataset("a", data=array, chunks=(100,), fletcher32=True, **options).id
+        places = [data.get_chunk_info(number) for number in range(data.get_num_chunks())]
+    return f"{folder}/a.h5::/a", array, [(folder / "a.h5", one.byte_offset + one.size - 4) for one in places]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "hdf5 gzip", "hdf5 lz4"])
+def test_checksums_behind_chunks(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """They are compared, not decompressed: nvCOMP does not get a chunk with a wrong one, and the host names it."""
+    item, array, places = _with_checksums(tmp_path, codec)
+    decoded, given, by_nvcomp = list[int](), list[int](), nvcomp.decompress
+
+    def on_host(*rest: Any) -> Any:
+        decoded.append(1)
+        return decode_whole(*rest)
+
+    def on_device(*rest: Any) -> Any:
+        given.append(len(rest[1]))
+        return by_nvcomp(*rest)
+
+    monkeypatch.setattr(slabs, "decode_whole", on_host)
+    monkeypatch.setattr(nvcomp, "decompress", on_device)
+    got, timeline = samples_of(item, 0, 4000)
     np.testing.assert_array_equal(got, array)
     assert any(path.endswith(DECOMPRESSED) for path in timeline.transfer_paths)
+    assert not decoded and given == [40] * (codec == "zstd")
+    path, start = places[17]
+    content = bytearray(path.read_bytes())
+    content[start + 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(PipelineError, match="got a wrong checksum"):
+        samples_of(item, 0, 4000)
+    assert given == [40, 39] * (codec == "zstd")
 
 
 @pytest.mark.parametrize(

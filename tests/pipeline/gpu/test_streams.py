@@ -130,7 +130,7 @@ def device(cp: Any, library: Any, monkeypatch: pytest.MonkeyPatch, request: pyte
     monkeypatch.setattr(decoding, "empty", empty)
     for module in (decompress, nvcomp):
         monkeypatch.setattr(module, "to_pinned", to_pinned)
-    made = decoding._streams_beside, decompress._stream_for_heads
+    made = decoding._streams_beside, decompress._stream_to_look
     for cached in made:
         cached.cache_clear()
     yield
