@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[4]
         (lambda file, h5py: file.create_dataset("a", data=np.array(["x"], object), dtype=h5py.string_dtype()), "Python "
          "objects, which are never unpickled"),
         (lambda file, h5py: file.create_dataset("a", data=np.ones(3, complex)),
-         "got complex ones (complex128); say which part"),
+         "got complex ones (complex128); choose a part"),
         (lambda file, h5py: file.create_dataset("a", data=np.zeros(3, "i4,f8")), "got [("),
         (lambda file, h5py: file.create_dataset("a", data=h5py.Empty("f4")), "an empty data set without a shape"),
         (lambda file, h5py: file.create_dataset("a", (0, 3), "f4"), "got an empty array of shape (0, 3)"),
