@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.api import register, run
-    from pipeline.submitted import Submitted, submit
+    from pipeline.background import Submitted, submit
 
 __version__ = "0.1.0"
 __all__ = ["Submitted", "register", "run", "submit"]
-_MODULES = {"register": "api", "run": "api", "Submitted": "submitted", "submit": "submitted"}
+_MODULES = {"register": "api", "run": "api", "Submitted": "background", "submit": "background"}
 
 
 def __getattr__(name: str) -> Any:

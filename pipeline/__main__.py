@@ -61,12 +61,12 @@ def expect_processes(words: list[str]) -> None:
     if not has_kernels(words[0]):  # of the other commands none needs more than its own process
         return
     compile_ahead(words)
-    from pipeline.cluster import choice, placement
+    from pipeline.cluster import gpu_count, placement
     from pipeline.errors import UsageError
 
-    load = choice.Load(choice.KINDS.get(words[0], "write"), sum(sizes))
+    load = gpu_count.Load(gpu_count.KINDS.get(words[0], "write"), sum(sizes))
     device, gpus = option(words, "--device") or "auto", option(words, "--gpus")
-    if not gpus and load.nbytes < placement.PROCESSES_FROM_BYTES and choice.best_number(load, MANY) == 1:
+    if not gpus and load.nbytes < placement.PROCESSES_FROM_BYTES and gpu_count.best_number(load, MANY) == 1:
         expect_one_process(words, load.nbytes)
         return  # without asking the driver
     try:
@@ -105,7 +105,7 @@ def expect_one_process(words: list[str], nbytes: int) -> None:
     """Make the context of the only GPU; for large products, start the helper that checks them, or computes on a CPU."""
     if option(words, "--device") == "cpu" or not os.path.exists(NVIDIA_DRIVER):
         if words[0] == "matmul" and nbytes >= CHECKED_APART:
-            from pipeline.cluster.check_process import COMPUTES, start_early
+            from pipeline.cluster.helper_process import COMPUTES, start_early
 
             start_early(COMPUTES)
         return
@@ -114,7 +114,7 @@ def expect_one_process(words: list[str], nbytes: int) -> None:
 
         make_context()
     if words[0] == "matmul" and option(words, "--verify") != "off" and nbytes >= CHECKED_APART:
-        from pipeline.cluster.check_process import start_early
+        from pipeline.cluster.helper_process import start_early
 
         start_early()
 

@@ -18,7 +18,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.array import ArrayResult, run_array
 from pipeline.engine.verdict import verified
 from pipeline.errors import UsageError
-from pipeline.in_memory.again import going_on
+from pipeline.in_memory.call_cache import going_on
 from pipeline.in_memory.kinds import all_in_memory
 from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.rows import Layout, RowsAsked, rows_of_source
@@ -250,7 +250,7 @@ def run(
         raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {got(scheduler)}")
     if not (isinstance(job, str) or (jobs and all(isinstance(workflow, Aggregation) for workflow, _ in jobs))):
         names = ", ".join(workflow.name for workflow, _ in jobs)
-        raise UsageError(f"expected several jobs that return what they found, got {names or 'none'}")
+        raise UsageError(f"expected jobs that return results, since several share a pass, got {names or 'none'}")
     rows = RowsAsked(channels, layout, segment, by, axis)
     preparation = preparation_of(where, mask, columns, missing, gain, bias, transform)
     if preparation.any and not all(isinstance(workflow, Aggregation) for workflow, _ in jobs):
@@ -281,7 +281,7 @@ def run(
     aggregations = [Job(workflow, chosen) for workflow, chosen in jobs if isinstance(workflow, Aggregation)]
     names = ", ".join(workflow.name for workflow, _ in jobs)
     if output is not None:
-        raise UsageError(f"{names}: expected no output=, since it returns what it found; got {output!r}; save its "
+        raise UsageError(f"{names}: expected no output=, since it returns its result, got {output!r}; save its "
                          "plot() or to_json(), or run the command with -o")  # fmt: skip
     if memory_limit is not None:
         raise UsageError(

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline.engine.preparation import Preparation
 from pipeline.errors import UsageError, meant, with_nearest
-from pipeline.in_memory.kept_options import kept
 from pipeline.in_memory.kinds import DASK, kind_of, view_of
+from pipeline.in_memory.options_cache import kept
 from pipeline.storage.sources import NAMES
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation
@@ -33,10 +33,10 @@ def check_client(client: Any, scheduler: Any) -> None:
     if scheduler:
         raise UsageError(f"expected client= or scheduler=, got both: {client} and {scheduler!r}")
     if client.status != "running":
-        raise UsageError(f"client: expected one that is connected, got one that is {client.status}; create another")
+        raise UsageError(f"client: expected a connected client, got one that is {client.status}; create another")
     if client.asynchronous and client.loop.asyncio_loop is _running_loop():
-        raise UsageError("client: expected a call from another thread than that of its event loop, which would wait "
-                         "for itself; call `await pipeline.submit(...)` instead")  # fmt: skip
+        raise UsageError("client: expected a call outside the thread of its event loop, which would deadlock; call "
+                         "`await pipeline.submit(...)` instead")  # fmt: skip
 
 
 def _running_loop() -> Any:
@@ -54,7 +54,10 @@ def jobs_of(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any]
     if not isinstance(job, list | tuple):
         raise UsageError(f"expected the name of a job before its files, like run('histogram', 'data.bin'), {got(job)}")
     if options:
-        raise UsageError(f"expected the options of each of several jobs beside its name, got {', '.join(options)}")
+        raise UsageError(
+            f"expected the options of each job beside its name, like [('histogram', {{'bins': 256}})], "
+            f"got {', '.join(options)}"
+        )
     for pair in job:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
                 and isinstance(pair[1], Mapping)):  # fmt: skip

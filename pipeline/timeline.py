@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter, time
 from typing import Any, NamedTuple
 
-from pipeline.process.beat import step
+from pipeline.process.heartbeat import step
 
 
 class Span(NamedTuple):

@@ -130,7 +130,7 @@ class _Reader:
 
     def _read(self, node: ast.expr, depth: int) -> Node:
         if depth > MOST_DEPTH:
-            raise self._refused(self._at(node), f"more than {MOST_DEPTH} levels", "use --mask for what is so deep")
+            raise self._refused(self._at(node), f"more than {MOST_DEPTH} levels", "use --mask instead")
         if isinstance(node, ast.Constant):
             return self._constant(node)
         if isinstance(node, ast.Name):

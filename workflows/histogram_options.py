@@ -90,7 +90,7 @@ class HistogramOptions:
             raise ValueError(f"--scale: expected {' or '.join(SCALES)}, got {self.scale!r}")
         if self.edges is not None:
             if self.scale != "linear":
-                raise ValueError(f"--scale {self.scale}: expected no --edges, which say themselves where bins begin")
+                raise ValueError(f"--scale {self.scale}: expected no --edges, which already fix the bins")
             try:
                 if np.iscomplexobj(self.edges) or np.ma.isMaskedArray(self.edges):
                     raise TypeError  # half of it would be dropped

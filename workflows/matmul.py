@@ -23,7 +23,7 @@ TILE = 128  # sides of tiles of C are multiples of this, unless smaller
 # Columns of A and rows of B that are read at a time. For a tile of C at most `SLAB_OF_TILE` times its side: the slabs
 # then take no more memory than a few tiles, and tiles can be larger and fewer.
 SLAB, SLAB_OF_TILE = 8192, 2
-# Memory that a task may take, as a multiple of its inputs and output: pipeline.engine.seats relies on it. Less of a
+# Memory that a task may take, as a multiple of its inputs and output (for `pipeline.engine.task_memory`). Less of a
 # device for small tasks under a memory limit, because allocations of different sizes leave gaps.
 COPIES, COPIES_OF_SMALL, SMALL = 4, 2, 2**25
 # Tasks of at least so many bytes count what they take of a device, and nothing else. All are so large without limits of

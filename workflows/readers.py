@@ -47,7 +47,7 @@ def read_npy(path: str, most: int) -> NDArray[Any]:
         except ValueError as error:
             raise ValueError(f"no .npy header but {error}") from None
         if dtype.kind not in "iuf":
-            raise ValueError(f"no integers or floats but {dtype}")
+            raise ValueError(f"neither integers nor floats but {dtype}")
         if prod(shape) > most:
             raise ValueError(f"{prod(shape)} numbers, more than {most}"[:MAX_REASON])
         nbytes = prod(shape) * dtype.itemsize

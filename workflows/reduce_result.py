@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from kernels.reduce import partial as layout
 from kernels.reduce import powers
 from workflows.moments import Moments, Number
+from workflows.partial_text import packed, unpacked
 from workflows.shown import Shown
-from workflows.words import packed, unpacked
 
 LAYOUT = 1  # of the partial in a document: that of `kernels.reduce.partial`
 

@@ -119,7 +119,7 @@ def _merged(a: Any, b: Any, start: int | None) -> Any:
 
 def _rows(a: RowsResult, b: RowsResult, starts: list[int] | None) -> RowsResult:
     if a.rows.by != "channel" or b.rows.by != "channel":
-        raise ValueError(f"rows that are a {a.rows.by} each: those of both inputs together are others than of each")
+        raise ValueError(f"rows that are a {a.rows.by} each: both inputs together have other rows than each alone")
     if a.shape != b.shape:
         raise ValueError(f"{len(a)} and {len(b)} channels")
     places: Sequence[int | None] = starts or [None] * len(a)

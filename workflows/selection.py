@@ -128,7 +128,7 @@ def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregatio
         If the job needs all samples.
     """
     if workflow.located or workflow.empty is None or (workflow.place and not workflow.relocate):
-        raise ValueError(f"{workflow.name}: expected no selection of samples, since it needs all of them, got "
+        raise ValueError(f"{workflow.name}: expected no selection, since it needs all samples, got "
                          f"{', '.join(f'--{flag}' for flag in selection.asked)}; leave it out")  # fmt: skip
     survey = workflow.survey
     if survey is not None:

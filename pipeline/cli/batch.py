@@ -15,7 +15,7 @@ import click
 from pipeline.cli.batch_state import BatchState, key_of
 from pipeline.cli.flags import Command, Duration, from_configuration
 from pipeline.cli.help import OUTPUT, PLACE, Flag, complete_files
-from pipeline.cli.job_list import Planned, read_jobs
+from pipeline.cli.job_file import Planned, read_jobs
 from pipeline.cluster.shared import Shared, one_cluster
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, UsageError, VerificationError, unexpected

@@ -14,7 +14,7 @@ from typing import Any
 import dask.config
 
 from kernels.common.private import write_private_file
-from pipeline.cli.job_list import Planned
+from pipeline.cli.job_file import Planned
 from pipeline.engine.journal_request import code_version
 from pipeline.errors import PipelineError
 from pipeline.process.last_words import say

@@ -13,7 +13,7 @@ from pipeline.cli.inputs import input_flags, opened
 from pipeline.cli.usage import errors_have_status_2
 from pipeline.compare import Comparison, compare, plain, shown
 from pipeline.errors import UsageError
-from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.heartbeat import STALL_SECONDS
 from pipeline.process.last_words import emit
 from pipeline.storage.paths import is_stdin
 from workflows.shown import how_many

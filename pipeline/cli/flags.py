@@ -12,7 +12,7 @@ import click
 from pipeline.cli.help import COMPUTATION, Flag, GroupedCommand
 from pipeline.cli.usage import told
 from pipeline.errors import PipelineError, UsageError
-from pipeline.gpu.selection import as_text
+from pipeline.gpu.named_gpus import as_text
 from pipeline.process.last_words import say
 
 # Types of fields that need no reader, and what the help calls their values.

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pipeline.cli import COMMAND
-from pipeline.cli.listed import OTHERS
+from pipeline.cli.command_list import OTHERS
 from pipeline.errors import meant
 from pipeline.process.last_words import emit
 
@@ -103,7 +103,7 @@ class GroupedCommand(_Helpful):
 class SectionedGroup(_Helpful, click.Group):
     """A group that lists its commands in the order in which they were added.
 
-    `listed` says their sections, and what they do, without importing them.
+    `command_list` says their sections, and what they do, without importing them.
     """
 
     def __init__(self, *args: Any, listed: Mapping[str, tuple[str, str]] | None = None, **keywords: Any) -> None:

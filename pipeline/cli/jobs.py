@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, cast
 import click
 
 from pipeline.by_kernel import by_kernel
-from pipeline.cli.asked import asked_for
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
 from pipeline.cli.help import COMPUTATION, CONTEXT, INPUT, complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, check_draw, reserve
 from pipeline.cli.plans import plan_arrays, plan_samples
 from pipeline.cli.rows import rows_asked
-from pipeline.cli.runs import journal_of
 from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
+from pipeline.cli.typed_request import asked_for
+from pipeline.cli.unfinished import journal_of
 from pipeline.cli.usage import told
 from pipeline.cli.watching import Watched, watching
 from pipeline.cluster.placement import Placement

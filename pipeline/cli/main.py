@@ -9,8 +9,8 @@ import click
 
 from pipeline import __version__
 from pipeline.cli import COMMAND, COMPLETE
+from pipeline.cli.command_list import JOBS, LISTED
 from pipeline.cli.help import CONTEXT, SectionedGroup, program
-from pipeline.cli.listed import JOBS, LISTED
 from pipeline.cli.usage import told
 from pipeline.errors import PipelineWarning
 from pipeline.process import signals
@@ -53,7 +53,8 @@ COMMANDS: OnDemand[click.Command] = OnDemand(
         **{name: f"pipeline.cli.results:{name}_command" for name in ("show", "merge", "diff", "verify")},
         "demo": "pipeline.cli.demo:demo", "doctor": "pipeline.cli.doctor:doctor", "plan": "pipeline.cli.plan:plan",
         "compare": "pipeline.cli.compare:compare_command", "config": "pipeline.cli.configuration:configuration",
-        "devices": "pipeline.cli.devices:devices", "info": "pipeline.cli.info:info", "runs": "pipeline.cli.runs:runs",
+        "devices": "pipeline.cli.devices:devices", "info": "pipeline.cli.info:info",
+        "runs": "pipeline.cli.unfinished:runs",
         "study": "pipeline.cli.study:study", "inspect": "pipeline.cli.study:inspect",
     }
 )  # fmt: skip

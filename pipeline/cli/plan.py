@@ -6,9 +6,9 @@ from functools import partial
 
 import click
 
+from pipeline.cli.command_list import LISTED
 from pipeline.cli.help import SectionedGroup
 from pipeline.cli.jobs import job_command
-from pipeline.cli.listed import LISTED
 from workflows import WORKFLOWS
 from workflows.on_demand import OnDemand
 

@@ -63,7 +63,7 @@ def preparation_asked(values: dict[str, Any]) -> Preparation:
     columns: dict[str, Any] = {}
     for name, path in values["column"]:
         if name in columns:
-            raise click.UsageError(f"--column: expected different names, got {name} twice")
+            raise click.UsageError(f"--column: expected each name once, got {name} twice")
         columns[name] = path
     calibration = values["gain"], values["bias"], values["transform"]
     return Preparation(values["where"], values["mask"], columns, tuple(values["missing"]), *calibration)

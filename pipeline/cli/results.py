@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import click
 
-from pipeline.cli.asked import command_words
 from pipeline.cli.flags import Command, build_options, from_configuration
 from pipeline.cli.help import OUTPUT, Flag, complete_files
 from pipeline.cli.jobs import job_command, run_again
 from pipeline.cli.outputs import Named, check_apart, check_draw
+from pipeline.cli.typed_request import command_words
 from pipeline.cli.usage import errors_have_status_2
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import UsageError, VerificationError
@@ -23,7 +23,7 @@ from pipeline.report.pictures import ratio
 from pipeline.report.record import identities
 from pipeline.report.result_file import check_output, write_output
 from pipeline.report.saved_file import SUFFIXES, Saved, read_result
-from pipeline.report.shown import shown
+from pipeline.report.saved_panel import shown
 from pipeline.storage.atomic_file import reserved
 from pipeline.storage.protocol import Source
 from workflows import WORKFLOWS, pictures
@@ -139,7 +139,8 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
         seen = "; ".join(line.strip() for line in lines[:MOST_LINES])
         more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
         changes = changes or "the files have the sizes and times that they had then"
-        raise VerificationError(f"{path}: expected the numbers that the data give, got others (file, and data): "
+        raise VerificationError(f"{path}: expected the numbers that the data give, got others (in the file, from the "
+                                "data): "
                                 f"{seen}{more}; {changes}")  # fmt: skip
     devices = ", ".join(sorted({device for part in saved.parts for device in part["environment"]["devices"]}))
     emit(f"{path}: verified, every number is what the data give",

@@ -9,7 +9,7 @@ import click
 from pipeline.cli.flags import Duration, Gpus, Lengths, Size, Written
 from pipeline.cli.help import COMPUTATION, OUTPUT, PLACE, Flag
 from pipeline.cli.inputs import input_flags
-from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.heartbeat import STALL_SECONDS
 from pipeline.process.log_lines import FORMATS
 from pipeline.settings import VERIFY
 from pipeline.storage.output_format import KNOWN

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from pipeline.cli.batch import run_command
 from pipeline.cli.flags import Command
 from pipeline.cli.help import PLACE, Flag, complete_files
-from pipeline.cli.job_list import read_jobs
+from pipeline.cli.job_file import read_jobs
 from pipeline.cli.jobs import job_command
 from pipeline.errors import UsageError, meant
 from pipeline.process.last_words import emit
@@ -80,7 +80,7 @@ def _checked(words: Sequence[str]) -> str:
         raise UsageError("expected addresses without signatures, which others could read in the script; use the "
                          "variables of the object store instead")  # fmt: skip
     if "-" in rest or "--spool" in rest:
-        raise UsageError("expected files, got standard input, which a batch script has none of")
+        raise UsageError("expected files, got standard input, which a batch script does not have")
     if name == run_command.name:
         ctx = run_command.make_context(name, list(rest))
         path = str(ctx.params["path"])

@@ -18,7 +18,7 @@ from multiprocessing import context, popen_forkserver, reduction, resource_track
 from time import monotonic
 from typing import Any, NamedTuple
 
-from pipeline.cluster.check_process import comes
+from pipeline.cluster.helper_process import comes
 from pipeline.cluster.processes import WORKER_PROCESS
 
 END_SECONDS = 1.0  # for processes that were killed, whose contexts the driver removes

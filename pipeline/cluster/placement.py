@@ -12,18 +12,18 @@ from pkgutil import resolve_name
 from time import monotonic, sleep
 from typing import Any
 
-from pipeline.cluster.choice import Chosen, Load, best_number, reason
 from pipeline.cluster.cuda_preload import make_context, warm_up_gpus
 from pipeline.cluster.dashboard import loopback, routes
+from pipeline.cluster.gpu_count import Chosen, Load, best_number, reason
 from pipeline.cluster.limits import check_files, processes_within
 from pipeline.cluster.local_directory import local_directory
 from pipeline.cluster.watch import Watch, retire, watching_itself
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Devices, Gpu, find_devices, only_visible
-from pipeline.gpu.selection import as_text, label, selected
+from pipeline.gpu.named_gpus import as_text, label, selected
 from pipeline.gpu.xid import Xids
-from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.heartbeat import STALL_SECONDS
 from pipeline.threads import THREADS, cores, processes
 
 PROCESSES_FROM_BYTES = 2**32

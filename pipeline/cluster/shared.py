@@ -10,7 +10,7 @@ from threading import Lock, local
 
 from kernels.common.once import once_per_process
 from pipeline.cluster import placement as placing
-from pipeline.cluster.choice import Load
+from pipeline.cluster.gpu_count import Load
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers, aside
 from pipeline.errors import PipelineError
@@ -101,8 +101,8 @@ def _turn(placement: Placement) -> Iterator[None]:
             yield
         return
     if within_run():
-        raise PipelineError("expected no run over files in another run, since both would wait for each other; pass "
-                            "arrays, or run it before")  # fmt: skip
+        raise PipelineError("expected no run over files inside another run, which would deadlock; pass arrays, or run "
+                            "it first")  # fmt: skip
     with _lock():  # held no longer than a run, all of whose waits have limits
         _thread.runs = True
         try:

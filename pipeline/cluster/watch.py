@@ -1,8 +1,8 @@
 """Watches the processes of a cluster on this machine: what hangs is killed, and what failed is told by whose fault.
 
-Dask starts a dead worker again, and runs its tasks again; it blames all of them alike, and does not see a worker that
-hangs while its event loop goes on. Each process shows the tasks that it is in (`pipeline.process.beat`), also after it
-has ended, so that only these are blamed, and its GPU.
+Dask restarts a dead worker and reruns its tasks, but blames all of them alike, and misses a worker that hangs while its
+event loop runs. Each process therefore shows which tasks it is in (`pipeline.process.heartbeat`), even after its end:
+only these, and its GPU, are blamed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from time import monotonic
 from typing import Any
 
 from pipeline.errors import PipelineError, PipelineWarning
-from pipeline.process import beat, supervisor
-from pipeline.process.beat import Looker, Seen, standstill, time_stopped
+from pipeline.process import heartbeat, supervisor
+from pipeline.process.heartbeat import Looker, Seen, standstill, time_stopped
 from pipeline.process.last_words import abandon
 
 LOOK_SECONDS = 0.25
@@ -99,7 +99,7 @@ class Watch:
         first = pid not in self._killed
         when = self._killed.setdefault(pid, monotonic())
         if monotonic() - when > CLOSE_SECONDS:
-            raise PipelineError(f"{text}; process {pid} cannot be killed: the kernel's log may tell what it waits for")
+            raise PipelineError(f"{text}; process {pid} cannot be killed; see the kernel's log for what it waits for")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         if first and not reason:
@@ -190,4 +190,4 @@ def watching_itself(folder: str, stall_seconds: float) -> Iterator[None]:
         yield
     finally:
         supervisor.watch(folder, 0)
-        beat.stop()
+        heartbeat.stop()

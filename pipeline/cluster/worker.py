@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pipeline.cluster.cuda_errors import hide_failing_destructors, lost_context, other_failure, out_of_memory
 from pipeline.errors import PipelineError
-from pipeline.process import beat
+from pipeline.process import heartbeat
 from pipeline.process.last_words import abandon
 
 Result = TypeVar("Result")
@@ -63,7 +63,7 @@ def run_task(name: str, device: str, function: Callable[..., Result], *arguments
     if folder is None:
         return _on_device(name, device, function, *arguments)
     try:
-        shown = beat.start(folder, own_device(device))
+        shown = heartbeat.start(folder, own_device(device))
     except OSError as error:
         raise PipelineError(f"expected room for a scratch file in {folder}, got {error.strerror or error}; free some "
                             "space, or name another place with TMPDIR") from None  # fmt: skip
@@ -130,5 +130,5 @@ def _exit_if_restarted(reason: str, task: str) -> None:
     from distributed import get_worker
 
     if get_worker().nanny is not None:
-        beat.fail(reason, task)
+        heartbeat.fail(reason, task)
         os._exit(1)

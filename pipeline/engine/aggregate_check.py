@@ -40,9 +40,9 @@ class Mismatch:
 def check_arrival(pass_: Pass, chunk: Chunk, result: ChunkResult) -> None:
     """Raise VerificationError if partials are not what a worker sent, or not of this chunk."""
     if digest_of(chunk, result.partials) != result.digest:
-        raise VerificationError(f"{pass_.label([chunk])}: what worker {result.worker} ({result.device}) computed "
-                                "arrived changed, or is of another chunk; nothing was written; run again, and test the "
-                                "memory")  # fmt: skip
+        raise VerificationError(f"{pass_.label([chunk])}: the result of worker {result.worker} ({result.device}) "
+                                "arrived corrupted, or belongs to another chunk; nothing was written; run again, and "
+                                "test the memory")  # fmt: skip
 
 
 def check_total(pass_: Pass, chunk: Chunk, totals: Partials, worker: str, device: str) -> Mismatch | None:

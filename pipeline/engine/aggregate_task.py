@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kernels.common.once import once_per_process
 from pipeline.cluster.worker import device_name, unit_name, worker_address, worker_threads
 from pipeline.engine.aggregate_beside import Behind, Beside, checking_beside
-from pipeline.engine.aggregate_fetched import Fetched, fetched_of
+from pipeline.engine.aggregate_page_cache import Fetched, fetched_of
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_reference import Reference, recompute_part
 from pipeline.engine.pace import Check

@@ -11,8 +11,8 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from pipeline.cluster.workers import Workers, known_workers
-from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks
-from pipeline.engine.array_begun import begin
+from pipeline.engine.array_check_ahead import ChecksAhead, PreparedChecks
+from pipeline.engine.array_first_process import begin
 from pipeline.engine.array_gpu import finish, warm_up
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan
@@ -28,7 +28,7 @@ from pipeline.engine.inputs import cluster_bytes, unchanged
 from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.engine.run_loop import Run
-from pipeline.engine.seats import LANES, seats, streamed, within_limits
+from pipeline.engine.task_memory import LANES, seats, streamed, within_limits
 from pipeline.engine.verdict import Verdict
 from pipeline.settings import Settings
 from pipeline.storage.leftovers import Resumable
@@ -211,7 +211,7 @@ def _prepared_checks(plan: ArrayPlan, device: str, stall: float) -> PreparedChec
     workflow = plan.workflow
     own = workflow.prepare is getattr(WORKFLOWS.get(workflow.name), "prepare", None)
     if device == "gpu" and own and workflow.operations and workflow.operations(plan.native(), plan.options) >= APART:
-        from pipeline.engine.array_apart import ChecksApart
+        from pipeline.engine.array_check_process import ChecksApart
 
         return ChecksApart(plan, stall)
     return ChecksAhead(plan)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kernels.common.memory import pinned
 from kernels.common.once import once_per_process
 from pipeline.engine.array_plan import ArrayPlan, compute_region, nbytes_of
-from pipeline.engine.seats import LANES
+from pipeline.engine.task_memory import LANES
 from pipeline.gpu import resident
 from pipeline.gpu.blocks import release
 from pipeline.gpu.loads import to_native

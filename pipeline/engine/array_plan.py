@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from pipeline.engine.pickle_once import PickledOnce
-from pipeline.engine.seats import NO_LIMIT, Seats, seat
+from pipeline.engine.task_memory import NO_LIMIT, Seats, seat
 from pipeline.errors import PipelineError
 from pipeline.storage.array_file import ArrayFile, FilledArray
 from pipeline.storage.output_array import OutputFile

@@ -10,8 +10,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from pipeline.engine.array_ahead import PreparedChecks
-from pipeline.engine.array_joined import JOINED_BYTES, Joined, JoinedChecks, join
+from pipeline.engine.array_check_ahead import PreparedChecks
+from pipeline.engine.array_check_joined import JOINED_BYTES, Joined, JoinedChecks, join
 from pipeline.engine.array_journal import Batch, RegionsDigests, RegionsDone, digest_regions, intact
 from pipeline.engine.array_plan import ArrayPlan, checked_part, nbytes_of, pieces_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions, compute_regions

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from pipeline.cluster.choice import Load
+from pipeline.cluster.gpu_count import Load
 from pipeline.engine.array_plan import DECODED_BYTES, ArrayPlan, nbytes_of, needs
-from pipeline.engine.seats import streamed, within_limits
+from pipeline.engine.task_memory import streamed, within_limits
 from pipeline.errors import UsageError
 from pipeline.settings import Settings
 from pipeline.storage.array_file import ArrayFile, as_stored, join

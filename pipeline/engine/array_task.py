@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.cluster.worker import device_name, unit_name, worker_address
-from pipeline.engine.array_ahead import PreparedChecks, ReadRegion, read_on_all_cores, whole_region
-from pipeline.engine.array_begun import begun
+from pipeline.engine.array_check_ahead import PreparedChecks, ReadRegion, read_on_all_cores, whole_region
+from pipeline.engine.array_first_process import begun
 from pipeline.engine.array_plan import (
     DECODED_BYTES,
     ArrayPlan,
@@ -26,7 +26,7 @@ from pipeline.engine.array_plan import (
     pieces_of,
     random_of,
 )
-from pipeline.engine.seats import seat
+from pipeline.engine.task_memory import seat
 from pipeline.storage.array_file import ArrayFile, is_plain, read_region
 from pipeline.storage.planned_file import Opened, kept_open
 from pipeline.storage.scratch import Allocate, aligned_empty, scratch

@@ -47,8 +47,8 @@ def check_passes(source: Source, jobs: Sequence[Job]) -> None:
         assert job.workflow.survey is not None
         advice = job.workflow.survey.instead(job.options)
         instead = f"{advice}, or " if advice else "give "
-        raise UsageError(f"{job.workflow.name}: expected a source that can be read twice, since a first pass finds "
-                         f"what it needs, got {source.names[0]}, which can be read only once; {instead}"
+        raise UsageError(f"{job.workflow.name}: expected a source that can be read twice, since a first pass surveys "
+                         f"it, got {source.names[0]}, which can be read only once; {instead}"
                          "--spool, which writes it to a temporary file first")  # fmt: skip
 
 

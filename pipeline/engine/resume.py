@@ -39,9 +39,7 @@ def open_journal(
     """
     if request.files is None:
         if resume:
-            raise UsageError(
-                "--resume: expected files, whose content can be recognized, got other inputs; leave it out"
-            )
+            raise UsageError("--resume: expected files, which can be recognized later, got other inputs; leave it out")
         yield Journal()
         return
     journal = Journal(request, say)
@@ -52,7 +50,7 @@ def open_journal(
         except (OSError, PipelineError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or error
             if resume:
-                raise PipelineError(f"--resume: expected a journal that no other run has, got: {reason}") from None
+                raise PipelineError(f"--resume: expected a journal that no other run uses, got: {reason}") from None
             say(f"this run cannot be continued if it is interrupted: its journal cannot be opened ({reason})")
             journal, there = Journal(), False
         if there:

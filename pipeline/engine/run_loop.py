@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from kernels.common.seconds import compiling
-from pipeline.cluster.choice import Load
+from pipeline.cluster.gpu_count import Load
 from pipeline.cluster.shared import open_workers
 from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers

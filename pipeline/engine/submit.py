@@ -177,8 +177,8 @@ class _Waiting:
     def check(self) -> None:
         """Raise PipelineError if there is nobody left to wait for."""
         if thread._shutdown:  # Dask's threads take no more tasks
-            raise PipelineError("expected a program that goes on until its runs have ended, got one that exits; wait "
-                                "for the threads that run jobs")  # fmt: skip
+            raise PipelineError("expected a program that outlives its runs, got one that exits; wait for the threads "
+                                "that run jobs")  # fmt: skip
         now = monotonic()
         self._workers.watch(now - self._began)
         if now - self._asked < ANSWER_SECONDS:

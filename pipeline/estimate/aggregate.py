@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cluster.choice import Load
+from pipeline.cluster.gpu_count import Load
 from pipeline.engine.aggregate import accepted, next_pass, partial_bytes, plan_pass, run_all
 from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES
@@ -20,9 +20,9 @@ from pipeline.engine.inputs import cluster_bytes
 from pipeline.engine.journal import Journal
 from pipeline.engine.run_loop import Run as Loop
 from pipeline.errors import PipelineError, UsageError
-from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
 from pipeline.estimate.estimate import DECODING, Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_memory, planned
+from pipeline.estimate.measured_speed import Model, Run, calibrated, time_of_checks
 from pipeline.estimate.storage import rate, uncached
 from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, LEAST_BLOCK_BYTES, SLOTS, block_bytes_within
 from pipeline.process.scratch_folder import scratch_folder
@@ -54,7 +54,7 @@ def plan_aggregations(made: Made, source: Source, settings: Settings) -> Estimat
         If the request is impossible, or the source can be read only once.
     """
     if source.nbytes is None or source.read_once:
-        raise UsageError(f"plan: expected files, got {source.names[0]}, of which nothing is known before it is read; "
+        raise UsageError(f"plan: expected files, got {source.names[0]}, which cannot be inspected before it is read; "
                          "write it to a file first")  # fmt: skip
     several, beside = made(source)
     jobs = accepted(several, source, settings)

@@ -22,11 +22,11 @@ from pipeline.engine.array_request import (
     taken_by,
 )
 from pipeline.engine.inputs import cluster_bytes
-from pipeline.engine.seats import COPIES, LANES, Seats, seats, within_limits
+from pipeline.engine.task_memory import COPIES, LANES, Seats, seats, within_limits
 from pipeline.errors import PipelineError, UsageError
-from pipeline.estimate.calibration import Model, Run, calibrated, time_of_checks
 from pipeline.estimate.estimate import DECODING, Estimate, Need, Time, size
 from pipeline.estimate.machine import Planned, free_disk, free_memory, planned
+from pipeline.estimate.measured_speed import Model, Run, calibrated, time_of_checks
 from pipeline.process.scratch_folder import scratch_folder
 from pipeline.settings import Settings
 from pipeline.storage.array_file import FilledArray

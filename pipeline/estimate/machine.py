@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from kernels.common import cxx
-from pipeline.cluster.choice import PROCESS_SECONDS, PROCESSES_SECONDS, SPEEDS, Chosen, Load
+from pipeline.cluster.gpu_count import PROCESS_SECONDS, PROCESSES_SECONDS, SPEEDS, Chosen, Load
 from pipeline.cluster.placement import Placement, choose
 from pipeline.cluster.workers import Workers
 from pipeline.errors import UsageError

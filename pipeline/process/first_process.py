@@ -14,8 +14,8 @@ from contextlib import suppress
 from shutil import rmtree
 from time import monotonic
 
-from pipeline.process.beat import Looker, standstill
 from pipeline.process.exit_status import LEAVE_SECONDS, STATUS
+from pipeline.process.heartbeat import Looker, standstill
 from pipeline.process.log_lines import rendered
 
 AGAIN_SECONDS = 0.5  # `timeout`, and some batch systems, send the same signal to a process and to its group

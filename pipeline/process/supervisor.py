@@ -117,7 +117,7 @@ def remove_at_end(folder: str) -> None:
 
 
 def watch(folder: str, seconds: float) -> None:
-    """Kill this process once its counters in a folder (`pipeline.process.beat`) stand still for so long; 0: do not."""
+    """Kill this process if its counters (`pipeline.process.heartbeat`) in a folder stand still that long; 0: never."""
     _tell("watch", folder, seconds)
 
 

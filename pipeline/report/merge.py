@@ -84,7 +84,7 @@ def _check_apart(every: Sequence[Saved]) -> None:
             for b in _files(other):
                 if _overlap(a, b):
                     raise UsageError(f"{one.path} and {other.path}: expected results of different files, but both "
-                                     f"counted {a['path']}, which would count twice; leave one out")  # fmt: skip
+                                     f"include {a['path']}, which would count twice; leave one out")  # fmt: skip
 
 
 def _files(saved: Saved) -> list[Mapping[str, Any]]:

@@ -59,8 +59,8 @@ def read_result(path: str) -> Saved:
     """
     suffix = os.path.splitext(path)[1]
     if suffix not in SUFFIXES:
-        raise UsageError(f"{path}: expected a result in {', '.join(SUFFIXES)}, got {suffix or 'no suffix'}; the others "
-                         "hold the numbers alone")  # fmt: skip
+        raise UsageError(f"{path}: expected a result in {', '.join(SUFFIXES)}, got {suffix or 'no suffix'}; other "
+                         "formats have no record; use -o with one of these")  # fmt: skip
     try:
         document = _json(path) if suffix == ".json" else _uhi(path)
         if not isinstance(document, dict):

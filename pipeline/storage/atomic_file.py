@@ -167,7 +167,7 @@ class Target:
         status = os.fstat(file)
         if status.st_size != nbytes:
             raise PipelineError(f"{self.path}: expected to write {nbytes} bytes, got a file of {status.st_size}; does "
-                                "something else write there?")  # fmt: skip
+                                "another program write there?")  # fmt: skip
         if (old := self.status(self.name)) is not None and (old.st_mode ^ status.st_mode) & 0o777:
             os.fchmod(file, old.st_mode & 0o777)
 

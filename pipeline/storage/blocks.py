@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels.common.once import once_per_process
 from pipeline.errors import PipelineError
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.fetching import Fetching, request
+from pipeline.storage.page_cache import Fetching, request
 from pipeline.storage.pieces import AnyPiece, BlockPiece, EncodedPiece, FilledPiece, Piece, RemotePiece, WholePiece
 from pipeline.storage.planned_file import fill, open_planned, stored_bytes
 from pipeline.storage.remote.ahead import cut, read_ahead

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.errors import PipelineError
-from pipeline.storage.columns import packed, unpacked
+from pipeline.storage.column_pickle import packed, unpacked
 from pipeline.storage.pieces import AnyPiece, Piece, WholePiece
 from pipeline.storage.protocol import Source
 

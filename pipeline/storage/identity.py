@@ -109,7 +109,7 @@ def identify(path: str, fd: int) -> Identity:
         if changed + grain <= now or changed > now + 10**9:  # later than now: by another clock
             break
         if time.monotonic() > until:
-            raise PipelineError(f"{path}: expected a file that stays as it is, got one that is being written to; run "
+            raise PipelineError(f"{path}: expected a file that does not change, got one that is being written to; run "
                                 "again when nothing writes to it")  # fmt: skip
         time.sleep(0.001)
     return _without_times(status)._replace(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns if stable else None)

@@ -91,7 +91,7 @@ def mapped_file(path: str, fd: int, nbytes: int, writes: int) -> Iterator[int]:
     """
     with _lock:
         if path in _ended:
-            raise PipelineError(f"{path}: expected a job that is under way, got one that has ended; report this")
+            raise PipelineError(f"{path}: expected a running job, got one that has ended; report this")
         if path in _files and _files[path].file != _file_of(fd):
             _drop(path)  # a run that was killed before it could call `end` had another file of this name
         if path not in _files:

@@ -68,8 +68,8 @@ def output_file(
         with contextlib.suppress(OSError):  # then it is not known
             for part, at in ((layout.header, 0), (layout.footer, after)):  # all that no check of the job has read
                 if os.pread(file.fileno(), len(part), at) != part:
-                    raise PipelineError(f"{path}: expected the header that was written, got another one; does "
-                                        "something else write there?")  # fmt: skip
+                    raise PipelineError(f"{path}: expected the header that was written, got another one; does another "
+                                        "program write there?")  # fmt: skip
 
 
 def _allocated(allocation: Future[None], fd: int, nbytes: int, path: str) -> bool:

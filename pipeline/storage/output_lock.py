@@ -103,7 +103,7 @@ def _take(folder: int, name: str, path: str) -> tuple[int, bool]:
             close(file)
             raise
         close(file)
-    raise PipelineError(f"{path}: expected to lock it by {name} beside it, got a name that other runs keep changing; "
+    raise PipelineError(f"{path}: expected to lock it by {name} beside it, but other runs keep replacing that file; "
                         "wait for them, or choose another name")  # fmt: skip
 
 

@@ -86,8 +86,8 @@ class Packing:
     def check(self, name: str, nbytes: int) -> None:
         """Raise UsageError unless so many bytes are whole groups."""
         if left_over := nbytes % self.group_bytes:
-            raise UsageError(f"{name}: expected a multiple of {self.group_bytes} bytes, {self.group} samples of "
-                             f"{self.bits} bits, got {nbytes}, {left_over} too many; check --dtype and "
+            raise UsageError(f"{name}: expected a multiple of {self.group_bytes} bytes ({self.group} samples of "
+                             f"{self.bits} bits), got {nbytes}, {left_over} too many; check --dtype and "
                              "--offset")  # fmt: skip
 
 

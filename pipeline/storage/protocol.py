@@ -220,8 +220,8 @@ class Opening:
                              "--part out")  # fmt: skip
         if self.part is None and component is not None and self.samples:
             what = dtype.name if dtype.name in COMPLEX else f"pairs of {component.name}"
-            raise UsageError(f"{name}: expected real samples, got complex ones ({what}); say which part of them, with "
-                             f"--part {', '.join(PARTS[:-1])} or {PARTS[-1]}")  # fmt: skip
+            raise UsageError(f"{name}: expected real samples, got complex ones ({what}); choose a part with --part "
+                             f"{', '.join(PARTS[:-1])} or {PARTS[-1]}")  # fmt: skip
 
 
 @dataclass(frozen=True)

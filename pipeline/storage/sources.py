@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError, meant
-from pipeline.process.beat import STALL_SECONDS
+from pipeline.process.heartbeat import STALL_SECONDS
 from pipeline.storage.alike import check_dtypes
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.table import LATE
@@ -174,7 +174,7 @@ def open_source(
             sources += (open_one(path, named, text) for path in expand(pattern, recursive))
     check_dtypes(sources)
     if part is not None and not samples:
-        from pipeline.storage.parts import joined_parts
+        from pipeline.storage.complex_parts import joined_parts
 
         sources = joined_parts(sources)
     return _joined(sources)
@@ -209,7 +209,7 @@ def open_one(path: str, opening: Opening, text: str | None = None) -> Source:
         source = sliced(source, path if opening.member is None else f"{path}{MEMBER}{opening.member}", text, opening)
     if opening.part is None:
         return source
-    from pipeline.storage.parts import PartSource
+    from pipeline.storage.complex_parts import PartSource
 
     return PartSource(source, opening.part)
 

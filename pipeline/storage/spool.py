@@ -10,8 +10,8 @@ from kernels.common.private import temporary_folder
 from pipeline.errors import PipelineError, UsageError
 from pipeline.process import supervisor
 from pipeline.process.signals import held
+from pipeline.storage.complex_parts import PartSource
 from pipeline.storage.files import Files
-from pipeline.storage.parts import PartSource
 from pipeline.storage.paths import MEMBER, STDIN, is_stdin
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.scratch import aligned_empty

@@ -14,7 +14,7 @@ from pipeline.cluster.worker import run_task
 from pipeline.cluster.workers import Workers, known_workers
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.gpu.devices import find_devices
-from pipeline.process import beat
+from pipeline.process import heartbeat
 from pipeline.study.device import open_device
 from pipeline.study.run import FAILURES, VERIFIED, Finding, StudyRun, run_study
 from workflows.study.registry import STUDIES
@@ -39,7 +39,7 @@ def run_together(
     ----------
     study, cases
     gpus
-        In a form that `pipeline.gpu.selection.as_text` takes.
+        In a form that `pipeline.gpu.named_gpus.as_text` takes.
     progress
         Called with the number of cases that all GPUs have come to since the last call.
 
@@ -168,7 +168,7 @@ class InStep:
         """Called before every case."""
         self.finish()
         self._case, self._waited = self._case + 1, False
-        beat.step()  # this process gets on
+        heartbeat.step()  # this process gets on
         self._device.release()
 
     def finish(self) -> None:
@@ -182,7 +182,7 @@ class InStep:
             self.finish()
             self._wait()
             self._waited = True
-            beat.step()
+            heartbeat.step()
         return float(self._device.elapsed(*work, **how))
 
     def _wait(self) -> None:

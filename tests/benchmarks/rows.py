@@ -91,36 +91,35 @@ ROWS: tuple[Row, ...] = (
     histograms("histogram int32, uint32, to 2,048 bins", Need(0.97, READ), FEW_BINS, CUB_10, AT_1024,
                in_readme=True),
     histograms("histogram int32, uint32, 4,096 and 16,384 bins", Need(0.95, READ), MANY_BINS, CUB_5,
-               bound="with 16,384 bins the 132 blocks add their counters to the result with 2.2 million atomic "
-                     "operations, about 2 % of the time if every bin has samples. Memory is 81 % busy, the L2 cache "
-                     "88 %. Adding up in clusters of two blocks first cost another 0.5 to 1 %, blocks that finish one "
-                     "after the other 1 %; 32-bit sums and other orders made no difference."),
+               bound="with 16,384 bins the 132 blocks add their counters to the result by 2.2 million atomic "
+                     "operations, about 2 % of the time if every bin has samples. Memory is 81 % busy, the L2 cache 88 "
+                     "%. Adding up in clusters of two blocks first cost another 0.5 to 1 %, staggered ends of the "
+                     "blocks 1 %; 32-bit sums and other orders made no difference."),
     Row("histogram int32, 16 … 16,384 bins, best distribution over worst", Need(1.03, "", at_most=True),
         partial(spread, f"histogram_kernel_{GPU}", **HISTOGRAM),
-        bound="this is the case of 16,384 bins. Distributions that fill few of the bins have less to add to the result "
-              "at the end (see above). Runs differ by 2 %."),
+        bound="the worst case is 16,384 bins: distributions that fill few of them have less to add to the result at "
+              "the end (see above). Runs differ by 2 %."),
     histograms("histogram of 8- and 16-bit integers", Need(0.93, READ), NARROW, CUB_5,
                bound="16-bit samples keep the integer pipe 73 % and shared memory 70 % busy. uint8 is bound by memory: "
-                     "5 × CUB would be faster than a read. Issuing a load as soon as its registers are free, instead "
-                     "of a tile at a time, gave 0.94 for uint16."),
+                     "5 × CUB would be faster than a read. For uint16, issuing each load as soon as its registers are "
+                     "free, instead of a tile at a time, gave 0.94."),
     histograms("histogram int32, 65,536 bins", Need(0.80, READ), MOST_BINS, CUB_5,
-               bound="two multiprocessors examine each sample. float32 in as many bins needs three windows, because "
-                     "thresholds take room, too: 0.30 to 0.58, and 0.11 where all samples meet in one bank."),
+               bound="two multiprocessors examine each sample. float32 needs three windows for as many bins, because "
+                     "thresholds take shared memory, too: 0.30 to 0.58, and 0.11 with all samples in one bank."),
     histograms("histogram float32, float64, int64, to 2,048 bins", Need(0.93, READ), WIDE, CUB_5),
     histograms("histogram float32, irregular edges", Need(0.65, READ), IRREGULAR, CUB_5),
     kernel("histogram float16", Need(0.60, READ), "histogram_kernel", "share of read", **HALF),
     Row("histogram of 2^25 int32 on the device, launch included", Need(1.3, "× a read of them", at_most=True),
         small_histogram),
     exact_sum("float32", Need(0.97, READ),
-              "a warp counts NaN and infinities among its samples one by one, and replaces them by "
-              "zeros; reading the samples again for that gave 0.28 where half are NaN, and 0.47 "
-              "instead of 0.87 where one in a thousand is. Without them the worst is 0.946: on "
-              "ordinary numbers the kernel takes 10 µs longer than a read of 1 GiB. 2 to 3 µs go to "
-              "the last block, which combines the results of all others, and multiprocessors "
-              "finish 6 µs apart. Handing out tiles dynamically raised this row from 0.96 to 0.97, "
-              "but lowered everything of float64 from 0.93 to 0.82. For numbers of any bits, whose "
-              "bins take half of the bandwidth of shared memory, sending whole warps to the bins "
-              "raised 0.93 to 0.95.", in_readme=True),
+              "a warp counts its NaN and infinities one by one and replaces them by zeros. (Reading the samples again "
+              "for that gave 0.28 instead of 0.735 with half NaN, and 0.47 instead of 0.87 with one in a thousand.) "
+              "Without NaN and infinities the worst case is 0.946: on ordinary numbers the kernel takes 10 µs longer "
+              "than a read of 1 GiB, of which the last block, which combines the results of all others, takes 2 to 3 "
+              "µs; multiprocessors finish 6 µs apart. Scheduling tiles dynamically raised this row from 0.96 to 0.97, "
+              "but lowered all operations in one pass on float64 from 0.93 to 0.82. For random bits, whose bins take "
+              "half of the shared-memory bandwidth, sending whole warps to the bins raised 0.93 to 0.95.",
+              in_readme=True),
     Row("the same against CUB's reproducible sum, which is rounded, float32 and float64",
         Need(1.1, "× CUB's sum of the same bits on any GPU"),
         partial(against, f"reduce_kernel_{GPU}", Need(1.1, ""), "CUB, reproducible", "sum",
@@ -128,134 +127,134 @@ ROWS: tuple[Row, ...] = (
     exact_sum("float64", Need(0.90, READ),
               "numbers with exponents over the whole range go to two bins each in shared memory, which takes 54 % of "
               "its bandwidth and 66 % of the issue slots. Sending whole warps there, for 63 tiles in a row, without "
-              "waiting for the loads ahead, raised 0.75 to 0.92. Three blocks with bins for six warps gave 0.54."),
+              "waiting for prefetched loads, raised 0.75 to 0.92. Three blocks with bins for six warps gave 0.54."),
     kernel("sum, mean, variance, minimum, maximum in one pass, float32 and float64", Need(0.90, READ), "reduce_kernel",
            "share of read", "everything", dtype=["float32", "float64"],
-           bound="squares of numbers of any bits, or of two exponents far apart. float32 needs three bins, which "
-                 "take 62 % of the bandwidth of shared memory, 66 % of the integer units and 67 % of the issue "
-                 "slots, with 14 warps. 64 bins for squares, of which a number needs one, leave room for 4 of 8 "
-                 "warps and gave 0.40 instead of 0.41; for 3 or 5 warps 0.27 and 0.29. float64 needs nine atomic "
-                 "operations on 22-bit digits, a set per lane, which take 63 % of integer units and issue slots. "
-                 "Deferring such tiles until the others are done raised 0.11 to 0.46; bins owned by a thread, with "
-                 "room for 2 of 8 warps, gave 0.14. 20-bit digits gave 0.23 for float32. Using 210 KB of shared "
-                 "memory a multiprocessor costs ordinary numbers 4 %, because the L1 cache shrinks."),
+           bound="the worst data are squares of random bits, or of two exponents far apart. float32 needs three bins a "
+                 "number, which take 62 % of the shared-memory bandwidth, 66 % of the integer units and 67 % of the "
+                 "issue slots, with 14 warps. 64 bins for squares, one per number, leave room for 4 of 8 warps and "
+                 "gave 0.40 instead of 0.41 (3 or 5 warps: 0.27 and 0.29); 20-bit digits gave 0.23. float64 needs nine "
+                 "atomic operations on 22-bit digits, one set per lane, which take 63 % of integer units and issue "
+                 "slots. Deferring such tiles until the others are done raised 0.11 to 0.46; bins owned by a thread, "
+                 "with room for 2 of 8 warps, gave 0.14. Taking 210 KB of shared memory per multiprocessor costs "
+                 "ordinary numbers 4 %, because the L1 cache shrinks."),
     transposes("transpose, items of 4 and 8 bytes", Need(0.97, COPY), ["float32", "float64"],
-               "by the profiler's counters the link between the two halves of the L2 cache is busy for 80 to 92 % of "
-               "the cycles, in a copy for 90 %, although memory moves no byte twice. A sector that two tiles touch "
-               "crosses it twice: an eighth to a sixth of the sectors read where rows start at arbitrary addresses. "
-               "Walking tiles downwards with a ring of rows gave 0.87 and 0.91, whole cache lines instead of sectors "
-               "0.89, asynchronous 4-byte copies 0.7 (the load/store queue). Walking across raised 0.91 to 0.94 for "
-               "pitches of a power of two and lowered others."),
+               "the link between the two halves of the L2 cache is busy for 80 to 92 % of the cycles (in a copy for 90 "
+               "%), although memory moves no byte twice. A sector that two tiles touch crosses the link twice; with "
+               "rows at arbitrary addresses that is an eighth to a sixth of the sectors read. Walking tiles downwards "
+               "with a ring of rows gave 0.87 and 0.91, whole cache lines instead of sectors 0.89, asynchronous 4-byte "
+               "copies 0.7 (the load/store queue). Walking across raised 0.91 to 0.94 for power-of-two pitches and "
+               "lowered others."),
     transposes("transpose, items of 1, 2 and 16 bytes", Need(0.90, COPY), ["uint8", "uint16", "complex128"],
-               "the same link is busy for 85 to 92 % of the cycles: where rows start at arbitrary addresses half as "
-               "many sectors again are read for bytes, a quarter for 16-bit elements. Tiles in which all threads load "
-               "the same amount raised 0.67 to 0.78 and 0.73 to 0.83; assembling words from single bytes of shared "
-               "memory gave 0.55 (instructions issued in 73 % of the cycles). For complex128 three times CuPy's rate "
-               "would exceed that of a copy."),
+               "the same link is busy for 85 to 92 % of the cycles: with rows at arbitrary addresses 50 % more sectors "
+               "are read for bytes, 25 % more for 16-bit elements. Tiles in which all threads load the same amount "
+               "raised 0.67 to 0.78 and 0.73 to 0.83; assembling words from single bytes of shared memory gave 0.55 "
+               "(instructions issued in 73 % of the cycles). For complex128 three times CuPy's rate would exceed that "
+               "of a copy."),
     stencils("stencil, plain sums, any radius to 4,096", Need(0.90, COPY), "uniform",
-             "floats with exponents far apart: layers of 80 bits a thread, 0.19 to 0.45 of a copy; 32-bit digits "
-             "gave 0.02. NaN and infinities are counted beside the sums (float16 with one NaN in "
-             "a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers 64-bit integers are the slowest: "
-             "at radius 4,096 instructions are issued in 39 % of the cycles with memory at 74 %, and what remains are "
-             "barriers of a block that has shared memory to itself. Summing floats in one float64 number, flagging "
-             "only warps that have such elements, and blocks of 768 and 1,024 threads gained nothing.",
+             "the worst data are floats with exponents far apart: 0.19 to 0.45 of a copy in layers of 80 bits per "
+             "thread; 32-bit digits gave 0.02. NaN and infinities are counted beside the sums (float16 with one NaN in "
+             "a thousand: integer units 74 %, memory 42 % busy). Of ordinary numbers, 64-bit integers are the slowest: "
+             "at radius 4,096 instructions are issued in 39 % of the cycles and memory is 74 % busy; the rest are "
+             "barriers, with one block per multiprocessor. Summing floats in a single float64, flagging only warps "
+             "that have such elements, and blocks of 768 and 1,024 threads gained nothing.",
              under="plain", radius=range(4097), in_readme=True),
     stencils("stencil, weighted, radius to 16", Need(0.93, COPY), "correlate",
-             "products and sums are rounded separately, as in NumPy, so a multiply-add takes two instructions and 33 "
-             "taps take about as long as the copy. A kernel for each number of taps raised float32, radius 16, from "
-             "0.56 to 0.61: 84 M instructions instead of 98 M, of which 69 M are products and sums, issued in 87 % of "
-             "the cycles. float64 keeps 82 % of the float64 units busy. Warps without barriers gave 0.52; 20 and 28 "
-             "outputs a thread 0.56 and 0.54.",
+             "products and sums are rounded separately, as in NumPy, so each tap takes two instructions, and 33 taps "
+             "take about as long as the copy. A kernel for each number of taps raised float32, radius 16, from 0.56 to "
+             "0.61: 84 M instructions instead of 98 M, of which 69 M are products and sums, issued in 87 % of the "
+             "cycles. float64 keeps the float64 units 82 % busy. Warps without barriers gave 0.52; 20 and 28 outputs "
+             "per thread 0.56 and 0.54.",
              rates="Tflop/s", under="weighted", radius=range(17)),
     kernel("stencil, weighted, radius 1,000", Need(0.80, "of the rate of products and sums"), "stencil_kernel",
            "share of these", under="weighted", radius=[1000]),
     beside("elementwise", Need(0.99, "of as many streams"), "copy_kernel", ("share of limit",), Need(1, "× CuPy"),
            "cupy", under="map",
-           bound="for float64 this and CuPy take as long as the memory; runs differ by 0.2 %. float32 is 1.7 times as "
+           bound="in float64 both this and CuPy are bound by memory; runs differ by 0.2 %. float32 is 1.7 times as "
                  "fast as CuPy."),
     kernel("matmul float64, 4,096² … 16,384²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float64"], in_readme=True,
            bound="larger matrices are faster than cuBLAS. At 4,096² the kernels take 2.0 ms; the rest, a fifth of the "
-                 "time, is Python, which asks how many elements are uncertain, in a run whose host ran all tests at "
-                 "the same time. On an idle host the same kernels gave 1.04 and 1.09."),
+                 "time, is Python, which asks how many elements are uncertain. That was on a host that ran the tests "
+                 "at the same time; on an idle one the same kernels gave 1.04 and 1.09."),
     kernel("matmul float32, 4,096² … 16,384²", Need(0.98, "of cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float32"]),
     kernel("matmul float32 from split products", Need(2, "× cuBLAS"), "matmul_kernel", "share of cublas",
            dtype=["float32"],
-           bound="this is the row above, computed exactly from products of 8-bit integers: 1.6 to 1.95 at "
-                 "4,096², depending on the run, and 2.4 to 2.6 from 8,192² on. At 4,096² splitting and finishing take "
-                 "a quarter of the time of all steps. The products run at 1,300 to 1,500 TOP/s, bound by the power "
-                 "limit of the device."),
+           bound="these are the products of the row above, computed exactly from products of 8-bit integers: 1.6 to "
+                 "1.95 at 4,096², depending on the run, and 2.4 to 2.6 from 8,192² on. At 4,096² splitting and "
+                 "finishing take a quarter of the time. The multiplication runs at 1,300 to 1,500 TOP/s, bound by the "
+                 "power limit of the device."),
     kernel("batched matmul 16², 32², 64²", Need(0.85, "of the lower limit"), "matmul_small", "share of the limit",
            size=[16, 32, 64], peer=Need(2.5, "× cuBLAS at 16²"),
            peers=partial(share, f"matmul_small_{GPU}", Need(2.5, ""), "times cublas", size=[16]),
            bound="at 64² in float64 tensor cores are active for 53 % of the time and instructions are issued in 33 % "
-                 "of the cycles, by eight warps that wait for results; three blocks instead of two were 4 % faster, "
-                 "four were slower. float32: 45 % and 47 %, memory at 60 %. 16² and 32² are bound by memory, with the "
-                 "L2 cache 87 to 88 % busy: reading and writing the matrices alone takes longer than 2.5 × cuBLAS "
-                 "allows at 16² in float64."),
+                 "of the cycles: eight warps wait for results. Three blocks instead of two were 4 % faster, four were "
+                 "slower. float32: 45 % and 47 %, memory 60 % busy. 16² and 32² are bound by memory, with the L2 cache "
+                 "87 to 88 % busy: at 16² in float64 just reading and writing the matrices takes longer than 2.5 × "
+                 "cuBLAS allows."),
     kernel("batched matmul 256²", Need(0.95, "of cuBLAS"), "matmul_kernel", "share of cublas", under="stacks",
            in_readme=True,
            bound="a single kernel that keeps digits in shared memory is 2.3 (float64) and 2.7 times (float32) as fast "
-                 "as residues in global memory. In float32 tensor cores are active for 30 % of the time and 33 % of "
-                 "the issue slots are used: sixteen warps wait for loads and for their warpgroup. Without rounding it "
-                 "takes 0.84 of the time, without splitting B 0.73. In float64 the products of digits alone, at the "
-                 "peak of the tensor cores, take 0.23 ms, more than cuBLAS takes for everything; three warpgroups "
-                 "instead of two were slower, with tensor cores active for 48 % and shared memory for 56 %. Some "
-                 "warpgroups load and split columns while others multiply and round; where each does everything in "
-                 "turn it takes a fifth longer. Two warpgroups that only multiply reach the peak there. The additions "
-                 "between products remain: after each digit of A the 7 sums of an element go to words of 64 bits, by "
-                 "wide multiply-adds; 28 instead of 49 of these an element saved 0.06 ms. Splitting and loading the "
-                 "rows takes 0.06 ms. Without rounding the kernel takes 0.03 ms less, without splitting B 0.02, "
-                 "without loading B 0.07. Without the six products of the lowest weights it took 0.03 ms less, but one "
-                 "result in 5,000 was open. Fetching the next rows into the L2 cache gave 0.48 ms; with three "
-                 "warpgroups that multiply and one that splits as well, 0.50."),
+                 "as residues in global memory. float32: tensor cores are active for 30 % of the time and 33 % of the "
+                 "issue slots are used, because sixteen warps wait for loads and for their warpgroup. Without rounding "
+                 "the kernel takes 0.84 of the time, without splitting B 0.73. float64: the digit products alone, at "
+                 "the peak of the tensor cores, take 0.23 ms, more than cuBLAS takes for everything. Some warpgroups "
+                 "load and split columns while others multiply and round; if each does everything in turn, the kernel "
+                 "takes a fifth longer. Two warpgroups that only multiply reach the peak; three were slower, with "
+                 "tensor cores active for 48 % and shared memory for 56 %. What remains are the additions between "
+                 "products: after each digit of A the 7 sums of an element go to 64-bit words by wide multiply-adds; "
+                 "28 instead of 49 of these per element saved 0.06 ms. Splitting and loading the rows takes 0.06 ms. "
+                 "Without rounding the kernel takes 0.03 ms less, without splitting B 0.02, without loading B 0.07. "
+                 "Without the six products of the lowest weights it took 0.03 ms less, but left one result in 5,000 "
+                 "uncertain. Prefetching the next rows into the L2 cache gave 0.48 ms; with three multiplying "
+                 "warpgroups and one that splits, too, 0.50."),
     Row("file in the page cache, one GPU", Need(0.90, "of pinned memory to the device"),
         partial(from_file, GPU, "one GPU", "pinned"), Need(15, "× dask.array.histogram over CuPy"),
         partial(from_file, GPU, "one GPU", "dask"), in_readme=True,
-        bound="15 × Dask would exceed the link. Of the rate of pinned memory, kvikio, whose threads wait for each "
-              "copy, reached 0.82; C++ threads that read into one buffer while the device fetches the other reach "
-              "0.92. docs/design.md lists the steps in between."),
+        bound="15 × Dask would exceed the bandwidth of the link. kvikio, whose threads wait for each copy, reached "
+              "0.82 of the rate of pinned memory; C++ threads that fill one buffer while the device fetches the other "
+              "reach 0.92. docs/design.md lists the steps in between."),
     Row("file in the page cache to its sums, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", "reduce", verify="sample"),
-        bound="as the next row."),
+        bound="see the next row."),
     Row("file in the page cache, four GPUs, verified by sample", Need(0.75, "of pinned memory to all four"),
         partial(from_file, GPUS, "4 GPUs", "pinned", verify="sample"), in_readme=True,
-        bound="copies by the CPU out of the page cache. Without a device, 48 to 64 threads copy 133 to 148 GB/s on "
-              "such a host, 32 threads 114. While GPUs fetch what they have copied, each of 50 busy cores copies 2.1 "
-              "GB/s: 82 to 114 in all, without any counting, where pinned memory gives 155 to 160. Parts of 512 KiB "
-              "need fewer cores for each byte, but a GPU's copy engine takes 3 to 8 µs for each part besides its "
-              "bytes, on one queue or many. Small kernels that fetch parts instead gave 51 GB/s at 512 KiB on one GPU, "
-              "where the copy engine has 33, and 96 to 118 on four. Buffers in huge pages, and flags in memory in "
-              "place of events, gained nothing. GPUs could read a mapped file themselves, but the operating system "
-              "registers mappings one at a time: 60 to 70 GB/s for all GPUs together."),
+        bound="the CPU's copies out of the page cache. Without a device, 48 to 64 threads copy 133 to 148 GB/s on such "
+              "a host, 32 threads 114. While GPUs fetch the copies, each of 50 busy cores copies 2.1 GB/s: 82 to 114 "
+              "in all, without any counting, where pinned memory gives 155 to 160. Parts of 512 KiB need fewer cores "
+              "per byte, but cost a GPU's copy engine 3 to 8 µs each besides the transfer, on one queue or many. Small "
+              "kernels that fetch parts instead gave 51 GB/s at 512 KiB on one GPU (the copy engine: 33), and 96 to "
+              "118 on four. Buffers in huge pages, and flags in memory instead of events, gained nothing. GPUs could "
+              "read a mapped file themselves, but the operating system registers mappings one at a time: 60 to 70 GB/s "
+              "for all GPUs together."),
     Row("map, stencil, transpose, file to file in memory, one GPU", FILE_TO_FILE, partial(to_file, GPU, "off")),
     Row("the same, verified, a transpose whole", FILE_TO_FILE, partial(to_file, GPU, "sample"),
-        bound="the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 threads. 60 % "
-              "of the time it copies runs of 16 KiB out of the page cache while other threads read and write for the "
-              "GPU. With 12 and 16 threads it took 0.86 and 0.81 s instead of 0.87, with smaller pieces 0.88; "
-              "comparing through a mapping takes twice as long. NumPy instead of C++ took 14 core seconds, 2.5 s in "
-              "all. map and stencil, where a sample is checked, reach 1.17 and 0.95."),
+        bound="the check of the transpose. The CPU compares 4 GiB with 4 GiB in 4.4 core seconds, 2 GB/s on each of 8 "
+              "threads. 60 % of that is copying runs of 16 KiB out of the page cache while other threads read and "
+              "write for the GPU. With 12 and 16 threads the run took 0.86 and 0.81 s instead of 0.87, with smaller "
+              "pieces 0.88; comparing through a mapping takes twice as long. NumPy instead of C++ took 14 core "
+              "seconds, 2.5 s in all. map and stencil, of which only a sample is checked, reach 1.17 and 0.95."),
     Row("file on disk only, one GPU", Need(0.95, "of direct reads"), partial(from_disk, GPU)),
     Row("file on disk only, two CPU cores", Need(0.95, "of direct reads"), partial(from_disk, CORES)),
     in_memory("histogram of an array on a GPU, 1 GiB of int32", Need(5, "× cupy.histogram"), "1 GiB",
-              "cupy.histogram is fastest on sorted and constant samples; others are counted 6.3 and 8.3 times as fast. "
+              "cupy.histogram is fastest on sorted and constant samples; on others this is 6.3 and 8.3 times as fast. "
               "The kernel takes 0.24 ms, the call 0.36 to 0.43, the check of a sample 0.1 to 0.24 more, most of it "
               "Python. Unverified, the worst ratio is 5.9."),
     in_memory("histogram of an array on a GPU, 2^20 of int32", Need(1, "× cupy.histogram"), "2^20",
-              "the check of a sample takes half of the call: a launch of its own, a copy and a count on the CPU, and "
-              "Python around them. Unverified, the worst ratio is 1.67. In a loop without other work between calls it "
-              "takes 0.21 ms, cupy.histogram 0.18, unverified 0.09. One launch for all samples and the sample gave "
-              "0.94 to 1.03, but its kernels needed more registers than there are."),
+              "the check of a sample takes half of the call: a separate launch, a copy and a count on the CPU, and "
+              "Python around them. Unverified, the worst ratio is 1.67. In a tight loop a call takes 0.21 ms, "
+              "unverified 0.09, cupy.histogram 0.18. Counting the sample in the same launch gave 0.94 to 1.03, but its "
+              "kernels needed more registers than there are."),
     Row("command on 2^25 samples, one GPU", seconds(1.6), partial(waiting, GPU, "command, seconds", "warm")),
     Row("the same, kernels compiled first", seconds(2, "s more"),
         partial(longer, GPUS, "cold, one GPU", "warm, one GPU"),
-        bound="sources in C++ are compiled while everything is imported, kernels when the first block arrives."),
+        bound="C++ sources are compiled during the imports, kernels when the first block arrives."),
     Row("the same, next to an interpreter that imports CuPy and distributed and makes a context",
         seconds(0.4, "s more"), partial(longer, GPUS, "warm, one GPU", "bare interpreter")),
     Row("command on 2^25 samples, four GPUs", seconds(4), partial(waiting, GPUS, "command, seconds", "warm"),
-        bound="the CUDA contexts of four processes, which wait for each other in the driver, take 1.3 s, releasing "
-              "them 0.4 s. Unless told otherwise such a file goes to one GPU."),
+        bound="the CUDA contexts of four processes, which the driver serialises, take 1.3 s, releasing them 0.4 s. By "
+              "default such a file goes to one GPU."),
     Row("files of 8 and 32 GiB, until four GPUs read, next to one", seconds(1.3, "s more"),
         partial(later, GPUS, "4 GPU", "1 GPU"), bound="the driver makes contexts one after the other."),
     Row("--help", seconds(0.3), partial(waiting, GPU, "command, seconds", "help")),
@@ -265,19 +264,19 @@ ROWS: tuple[Row, ...] = (
     Row("memory for that plan", Need(200, "MB", at_most=True), partial(waiting, GPU, "planning", "megabytes")),
     Row("histogram, 4 GiB of int32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "histogram"), in_readme=True,
-        bound="0.4 s of CPU time are start-up, more than boost-histogram has, and half of the rest copies out of the "
-              "page cache: every sample is read again for its check, from the last-level cache. Two records gave 0.96 "
-              "and 1.04."),
+        bound="0.4 s of CPU time are start-up, more than boost-histogram takes, and half of the rest is copying out of "
+              "the page cache: every sample is read again for its check, from the last-level cache. Two records gave "
+              "0.96 and 1.04."),
     Row("sum, mean, variance, minimum, maximum, 4 GiB of float32, two CPU cores, whole command",
         Need(1, "× the fastest peer"), partial(command, "reduce"),
-        bound="0.4 s of CPU time are start-up. Half of the rest is copies out of the page cache: every sample is read "
+        bound="0.4 s of CPU time are start-up. Half of the rest is copying out of the page cache: every sample is read "
               "again for its check, from the last-level cache. Two records gave 0.99. Blocks of 1 MiB instead of 2 "
               "cost 0.1 s. NumPy holds the whole file in memory, this job 0.1 GB."),
     Row("matmul, 256 MiB of float32, two CPU cores, whole command", Need(1, "× the fastest peer"),
         partial(command, "matmul"),
-        bound="131,072 × 512 by 512 × 512, in float64, which takes twice as long as float32. With a product by BLAS, "
-              "33 % of the CPU time were the product, 25 % its error bound, rounding and the elements these leave "
-              "open, 10 % the check of every element, 11 % starting Dask, files and memory the rest. A kernel that "
-              "also rounds what it multiplies takes the place of BLAS: 0.63 of that CPU time at 4096². A process of "
-              "its own begins the product beside the imports. docs/matmul.md has 4096²."),
+        bound="131,072 × 512 by 512 × 512 is computed in float64, which takes twice as long as float32. With the "
+              "product by BLAS, it took 33 % of the CPU time, 25 % went to its error bound, rounding and uncertain "
+              "elements, 10 % to the check of every element, 11 % to starting Dask, the rest to files and memory. A "
+              "kernel that multiplies and rounds has replaced BLAS: 0.63 of that CPU time at 4096². A separate process "
+              "begins the product during the imports. docs/matmul.md has 4096²."),
 )  # fmt: skip

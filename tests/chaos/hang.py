@@ -34,7 +34,7 @@ def fault():
 """
 SLOW = """
 def fault():
-    from pipeline.process.beat import step
+    from pipeline.process.heartbeat import step
     for _ in range(5):
         time.sleep(0.5)
         step()

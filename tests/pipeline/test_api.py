@@ -59,9 +59,13 @@ def test_several_jobs(data: Path) -> None:
     (alone,) = pipeline.run([("reduce", {})], data, device="cpu")
     assert alone.values == pipeline.run("reduce", data, device="cpu").values
     for jobs, options, message in (
-        ([], {}, "expected several jobs that return what they found, got none"),
-        ([("histogram", {}), ("transpose", {})], {}, "that return what they found, got histogram, transpose"),
-        ([("histogram", {})], {"bins": 5}, "expected the options of each of several jobs beside its name, got bins"),
+        ([], {}, "expected jobs that return results, since several share a pass, got none"),
+        ([("histogram", {}), ("transpose", {})], {}, "since several share a pass, got histogram, transpose"),
+        (
+            [("histogram", {})],
+            {"bins": 5},
+            "expected the options of each job beside its name, like ",
+        ),
         ([("histogram", {"bin": 5})], {}, "histogram: expected options out of bins, range, edges, scale, got 'bin'"),
         ([("histogramm", {})], {}, "expected a job out of histogram, .*, got 'histogramm'"),
         ([("histogram", {}), ("reduce", {})], {"output": "x.npy"}, "histogram, reduce: expected no output="),

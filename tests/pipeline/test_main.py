@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 import pipeline.__main__
-import pipeline.cluster.check_process
-import pipeline.cluster.choice
 import pipeline.cluster.cuda_preload
 import pipeline.cluster.fork_server
+import pipeline.cluster.gpu_count
+import pipeline.cluster.helper_process
 import pipeline.cluster.placement
 import pipeline.threads
 from kernels.common import cxx
-from pipeline.cluster.check_process import CHECKS, COMPUTES
-from pipeline.cluster.choice import Load
 from pipeline.cluster.fork_server import WORKER
+from pipeline.cluster.gpu_count import Load
+from pipeline.cluster.helper_process import CHECKS, COMPUTES
 from pipeline.gpu.devices import Devices, Gpu
 
 
@@ -69,7 +69,7 @@ def test_command_starts_it_first_where_files_are_for_several_gpus(
     calls: list[Any] = []
     monkeypatch.setattr(pipeline.cluster.fork_server, "start_early", calls.append)
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(gpus))
-    for module in (pipeline.cluster.choice, pipeline.cluster.placement):
+    for module in (pipeline.cluster.gpu_count, pipeline.cluster.placement):
         monkeypatch.setattr(module, "best_number", best_number)
     pipeline.__main__.expect_processes(words)
     assert [len(gpus) > 1 for gpus in calls] == [True] * starts
@@ -186,7 +186,7 @@ def test_products_have_what_checks_or_computes_them_started_first(
     words: list[str], beside_gpu: list[str], on_cpu: list[str], driver: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(pipeline.cluster.check_process, "start_early", lambda module=CHECKS: calls.append(module))
+    monkeypatch.setattr(pipeline.cluster.helper_process, "start_early", lambda module=CHECKS: calls.append(module))
     monkeypatch.setattr(pipeline.cluster.placement, "find_devices", lambda: devices(1))
     monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", os.getcwd() if driver else "/no/driver")
     monkeypatch.setattr(pipeline.__main__, "CHECKED_APART", 8000)
@@ -196,7 +196,7 @@ def test_products_have_what_checks_or_computes_them_started_first(
 
 def test_environment_says_whether_products_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(pipeline.cluster.check_process, "start_early", lambda: calls.append(1))
+    monkeypatch.setattr(pipeline.cluster.helper_process, "start_early", lambda: calls.append(1))
     monkeypatch.setattr(pipeline.__main__, "NVIDIA_DRIVER", os.getcwd())
     monkeypatch.setattr(pipeline.__main__, "CHECKED_APART", 0)
     monkeypatch.setenv("DASK_PIPELINE__VERIFY", "off")

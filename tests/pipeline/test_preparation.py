@@ -206,7 +206,7 @@ REFUSED = [
     (["--column", "x=t.npy", "--where", "x < 3"], "--column: expected a name of letters, digits and _, other than"),
     (["--column", "not=t.npy", "--where", "x < 3"], "got 'not'"),
     (["--column", "t"], "expected NAME=FILE.npy, got 't'"),
-    (["--column", "t=t.npy", "--column", "t=t.npy", "--where", "t < 3"], "expected different names, got t twice"),
+    (["--column", "t=t.npy", "--column", "t=t.npy", "--where", "t < 3"], "expected each name once, got t twice"),
     (["--missing", "none"], "expected a number or nan, got 'none'"),
     (["--gain", "0"], "--gain: expected a finite number other than 0, got 0.0"),
     (["--gain", "nan"], "--gain: expected a finite number other than 0, got nan"),

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 
 import kernels
 import pipeline
-import pipeline.submitted
+import pipeline.background
 import workflows
 from kernels.common import nvrtc
 from pipeline.engine.array import ArrayResult
@@ -148,7 +148,7 @@ def test_clients_that_do_not_do(path: str) -> None:
             pipeline.run("reduce", path, client=client, gpus=1)
         with pytest.raises(UsageError, match=r"client: expected none with .* computed where they lie"):
             pipeline.run("reduce", np.arange(3), client=client)
-    with pytest.raises(UsageError, match="expected one that is connected, got one that is closed"):
+    with pytest.raises(UsageError, match="expected a connected client, got one that is closed"):
         pipeline.run("reduce", path, client=client)
 
 
@@ -162,7 +162,7 @@ def test_in_a_coroutine(path: str) -> None:
             LocalCluster(n_workers=1, processes=False, asynchronous=True, dashboard_address=":0") as cluster,
             Client(cluster, asynchronous=True) as client,
         ):
-            with pytest.raises(UsageError, match=r"which would wait for itself; call `await pipeline.submit"):
+            with pytest.raises(UsageError, match=r"which would deadlock; call `await pipeline.submit"):
                 pipeline.run("reduce", path, client=client)
             job = pipeline.submit("reduce", path, op="max", client=client)
             while not job.done():
@@ -189,7 +189,7 @@ def test_submit_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
             raise VerificationError("a bin differs")
         return job
 
-    monkeypatch.setattr(pipeline.submitted, "run", slow)
+    monkeypatch.setattr(pipeline.background, "run", slow)
     first, second, third = (pipeline.submit(name) for name in ("first", "wrong", "third"))
     ended: list[Any] = []
     first.add_done_callback(ended.append)

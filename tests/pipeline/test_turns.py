@@ -69,7 +69,7 @@ def test_task_that_runs_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(WORKFLOWS, "nested", computing(np.array(inner)))
     assert pipeline.run("nested", path, op="sum").values == {"sum": 4950}
     monkeypatch.setitem(WORKFLOWS, "nested", computing(path))
-    with pytest.raises(PipelineError, match=r"expected no run over files in another run, .* pass arrays"):
+    with pytest.raises(PipelineError, match=r"expected no run over files inside another run, .* pass arrays"):
         pipeline.run("nested", path, op="sum")
 
 
@@ -86,7 +86,7 @@ def test_job_whose_client_side_runs_a_job(tmp_path: Path, monkeypatch: pytest.Mo
             pipeline.submit("reduce", np.arange(3)).result(SECONDS)
 
     monkeypatch.setitem(WORKFLOWS, "nested", dataclasses.replace(REDUCE, name="nested", invariants=(again,)))
-    with pytest.raises(PipelineError, match=r"expected no (run over files|wait for a job) in another"):
+    with pytest.raises(PipelineError, match=r"expected no (run over files|wait for a job) inside a"):
         pipeline.submit("nested", tmp_path / "a.npy").result(SECONDS)
     assert pipeline.run("reduce", tmp_path / "a.npy", op="sum").values == {"sum": 4950}  # its turn has ended
 
@@ -107,7 +107,7 @@ def test_callback_that_waits_for_the_next_job() -> None:
 
     pipeline.submit("reduce", np.arange(3)).add_done_callback(next_one)
     assert called.wait(SECONDS)
-    assert found[0] == 6 and "expected no wait for a job in another job or in a callback" in found[2]
+    assert found[0] == 6 and "expected no wait for a job inside a job or callback" in found[2]
     assert found[1].result(SECONDS).values == {"sum": 10}
 
 
@@ -127,7 +127,7 @@ ENDS = {  # how, and the last line
     "submitted": ("for name in 'bc':\n    pipeline.submit('transpose', 'a.npy', output=name + '.npy')", ""),
     "in a thread": (
         "threading.Thread(target=runs).start()\nonce.wait()",
-        "expected a program that goes on until its runs",
+        "expected a program that outlives its runs",
     ),
 }
 

@@ -41,7 +41,7 @@ THIRD_PARTY = {
 # Folders and modules of `pipeline`; each imports only from itself and from lines below its own. `api` is to Python
 # what `cli` is to a terminal: it returns results instead of printing them, so it needs no `report`.
 LAYERS = (
-    {"baru", "dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"doctor", "estimate"}, {"pipeline"}, {"submitted"},
+    {"baru", "dask_command"}, {"__main__"}, {"cli"}, {"study"}, {"doctor", "estimate"}, {"pipeline"}, {"background"},
     {"api", "compare", "report"}, {"by_kernel", "arguments"}, {"in_memory"}, {"rows"}, {"engine"}, {"settings"},
     {"cluster"}, {"gpu"}, {"storage"}, {"progress"}, {"timeline"}, {"process"}, {"threads", "errors", "packages"},
 )  # fmt: skip

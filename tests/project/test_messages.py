@@ -18,7 +18,7 @@ name narrow pass pip raise report run save say see set sort start store test unp
 HINTS = ("advice", "hint", "end")  # variables that hold such a sentence
 # Modules whose errors are what another message says it got, like `expected a .npy header, got {error}`.
 PARTS = ("workflows/npy_header.py", "workflows/readers.py", "workflows/reduce_result.py", "workflows/saved.py",
-         "workflows/words.py", "workflows/histogram_result.py")  # fmt: skip
+         "workflows/partial_text.py", "workflows/histogram_result.py")  # fmt: skip
 NO_ERRORS = {
     "how fast remote storage answers is not known": "what `plan` says in the place of a time",
     "the options of this job cannot be compared": "likewise",

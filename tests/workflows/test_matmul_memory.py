@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pipeline.engine.array_task
-import pipeline.engine.seats
+import pipeline.engine.task_memory
 import workflows.matmul
 from kernels.matmul.cpu_narrow import cpu_bytes
 from kernels.matmul.memory import device_bytes
@@ -44,7 +44,7 @@ def bytes_of(specs: list[Spec], region: Bounds, nbytes: float = math.inf) -> int
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("inner", [1, 64, 4096, 100_000])
 def test_regions_take_no_more_than_the_run_counts_on(pair: tuple[str, str], inner: int) -> None:
-    assert COPIES == pipeline.engine.seats.COPIES
+    assert COPIES == pipeline.engine.task_memory.COPIES
     specs = [Spec((9_000, inner), np.dtype(pair[0])), Spec((inner, 7_000), np.dtype(pair[1]))]
     output = MATMUL.outline(specs, MatmulOptions())
     each = output.dtype.itemsize + sum(spec.dtype.itemsize for spec in specs)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import pipeline.engine.array_ahead as module
+import pipeline.engine.array_check_ahead as module
 from kernels.matmul import check_floats, check_integers, factors
-from pipeline.engine.array_ahead import HELD, ChecksAhead
+from pipeline.engine.array_check_ahead import HELD, ChecksAhead
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.engine.array_task import RegionsResult, check_regions
 from pipeline.storage.array_file import join

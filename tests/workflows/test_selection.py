@@ -259,7 +259,5 @@ def test_positions_that_are_nowhere_stay_there() -> None:
 
 def test_jobs_that_need_all_samples_refuse() -> None:
     for job in (replace(HISTOGRAM, located=True), replace(HISTOGRAM, empty=None), replace(REDUCE, relocate=None)):
-        with pytest.raises(
-            ValueError, match="expected no selection of samples, since it needs all of them, got --where"
-        ):
+        with pytest.raises(ValueError, match="expected no selection, since it needs all samples, got --where"):
             selected(job, selection("x > 3"))

@@ -115,7 +115,7 @@ def _read_by_pyarrow(path: str, stored: Piece, opening: Opening, laid: Laid | No
             raise UsageError(f"{path}: expected one column {member.name!r}, got several; rename them")
     if laid is not None:
         if [run.rows for run in laid[2]] != lengths:
-            raise ValueError("batches of other lengths than their columns")
+            raise ValueError("record batches whose columns differ in length")
         _check_nulls(name, laid[2])
     parts: list[AnyPiece] = []
     start = 0

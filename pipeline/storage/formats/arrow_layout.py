@@ -91,7 +91,7 @@ class Table:
 
 def _number(form: str, data: bytes, at: int) -> int:
     if not 0 <= at <= len(data) - struct.calcsize(form):
-        raise ValueError("a place beyond the end of its metadata")
+        raise ValueError("an offset beyond the end of its metadata")
     value: int = struct.unpack_from(form, data, at)[0]
     return value
 
@@ -156,20 +156,20 @@ class Layout:
         """Where the values of a column of numbers lie, batch by batch."""
         dtype, before_it = self.fields[column].dtype, [field.buffers for field in self.fields[:column]]
         if dtype is None or None in before_it:
-            raise ValueError("buffers that only what is in them can tell")
+            raise ValueError("buffers whose lengths only their content tells")
         buffer = sum(number or 0 for number in before_it) + 1
         for at, before, nbytes in self._blocks:
             message = self._read(at, before)
             if message[:4] != b"\xff" * 4:
-                raise ValueError("messages of an old version")
+                raise ValueError("messages of an old format version")
             header = Table.root(message[8:])
             batch = header.table(2)
             if header.number(1, "<B") != RECORD_BATCH or batch is None:
-                raise ValueError("another message where a record batch should be")
+                raise ValueError("another message where a record batch was expected")
             rows, nulls = batch.structs(1, PAIR)[column]
             first, length = batch.structs(2, PAIR)[buffer]
             if rows != batch.number(0, "<q"):
-                raise ValueError("batches of other lengths than their columns")
+                raise ValueError("record batches whose columns differ in length")
             if batch.table(3) is not None:
                 yield Run(rows, nulls, None)
                 continue

@@ -78,13 +78,13 @@ def _header(file: BinaryIO, size: int) -> Header:
         signals.append(Signal(label if of_label[label] == 1 else f"{label}#{at + 1}", first, samples))
         first += width * samples
     if size - offset != records * first:
-        raise ValueError(f"{size - offset} bytes where {records} data records of {first} bytes should be")
+        raise ValueError(f"{size - offset} bytes where {records} data records of {first} bytes were expected")
     return Header(width, offset, records, first, tuple(signals))
 
 
 def _number(text: bytes) -> int:
     if (match := NUMBER.fullmatch(text)) is None:
-        raise ValueError(f"{text!r} where a number should be")
+        raise ValueError(f"{text!r} where a number was expected")
     return int(match[1])
 
 

@@ -195,7 +195,9 @@ def _fill(name: str, data: Any, grid: Grid, places: Places) -> bytes:
         return np.asarray(data.fillvalue).astype(grid.dtype).tobytes()
     written = (places.table[..., 0] >= 0).all() if data.chunks is not None else data.id.get_storage_size()
     if not written:
-        raise UsageError(f"{name}: expected a fill value for what was never written, got none; write all of it")
+        raise UsageError(
+            f"{name}: expected a fill value, since some chunks were never written, got none; write all chunks"
+        )
     return bytes(grid.dtype.itemsize)
 
 

@@ -27,8 +27,8 @@ def hdf5_layout(path: str, member: str, spec: Spec) -> Layout:
     with library(path, "and writes HDF5 files", "hdf5"):
         import h5py
     if os.path.exists(path) and (others := {other.name for other in members_of(path)} - {f"/{member}"}):
-        raise UsageError(f"{path}: expected no file, or one of /{member} alone, since it is replaced, got one that has "
-                         f"{min(others)}; choose another name or remove it")  # fmt: skip
+        raise UsageError(f"{path}: expected no file, or one with /{member} alone, since it is replaced, got one that "
+                         f"also has {min(others)}; choose another name or remove it")  # fmt: skip
     with tempfile.TemporaryFile() as file:
         try:
             with h5py.File(file, "w") as written:

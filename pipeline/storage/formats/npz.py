@@ -121,4 +121,4 @@ def _start(path: str, info: zipfile.ZipInfo, file: Piece) -> int:
         start: int = info.header_offset + LOCAL_HEADER.size + name + extra
         if magic == b"PK\3\4" and start + info.compress_size <= file.nbytes:
             return start
-    raise UsageError(f"{path}: expected {WHAT}, got a member that lies outside of it; is the file complete?")
+    raise UsageError(f"{path}: expected {WHAT}, got a member beyond its end; is the file complete?")

@@ -70,7 +70,7 @@ def _header(file: BinaryIO, size: int) -> Header:
             nbytes = size - start if length == UNKNOWN and long is None else length if length != UNKNOWN else long
             assert nbytes is not None
             if nbytes > size - start or nbytes % (channels * bits // 8):
-                raise ValueError(f"{size - start} bytes where {nbytes} of samples should be; is the file complete?")
+                raise ValueError(f"{size - start} bytes where {nbytes} of samples were expected; is the file complete?")
             if not nbytes and size > start and not _is_chunk(file.read(8), size - start):
                 raise ValueError(f"no length, and {size - start} bytes; was the recording finished?")
             return Header(kind, bits, channels, start, nbytes)

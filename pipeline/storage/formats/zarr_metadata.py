@@ -91,7 +91,7 @@ def json_of(text: bytes) -> dict[str, Any]:
     except RecursionError:
         value = None
     if not isinstance(value, dict):
-        raise ValueError("other metadata than an object of JSON")
+        raise ValueError("metadata that are not a JSON object")
     return value
 
 
@@ -161,7 +161,7 @@ def _version_3(metadata: dict[str, Any]) -> Array:
         if codec["name"] == "transpose" and not ordered:
             order = tuple(order[axis] for axis in _lengths(settings["order"]))
             if sorted(order) != list(range(len(shape))):
-                raise ValueError("an order that is no permutation")
+                raise ValueError("an order that is not a permutation")
         elif codec["name"] == "bytes" and not ordered:
             dtype = dtype.newbyteorder(">" if settings.get("endian") == "big" else "<")
             ordered = True
@@ -173,7 +173,7 @@ def _version_3(metadata: dict[str, Any]) -> Array:
     if not ordered:
         raise ValueError("no codec that orders bytes")
     if any(step is not crc32c for step, _ in steps[1:]):
-        raise ValueError(f"codecs that encode what others have encoded ({', '.join(words)})")
+        raise ValueError(f"codecs that encode the output of other codecs ({', '.join(words)})")
     decode = _decoder(steps, dtype, order)
     settings = key.get("configuration") or {}
     default = key["name"] == "default"

@@ -51,7 +51,7 @@ def prepare_slowly():
     prepare()
     from multiprocessing import synchronize
     from pipeline import threads
-    from pipeline.cluster import choice, placement
+    from pipeline.cluster import gpu_count, placement
     from pipeline.gpu import devices
     number = int(os.environ["PROCESSES"])
     placement.PROCESSES_FROM_BYTES = 0 if number > 1 else 2**62
@@ -68,7 +68,7 @@ def prepare_slowly():
         gpus = tuple(devices.Gpu(i, "absent", f"GPU-{i}", 2**37, 2**37) for i in range(GPUS))
         placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
     if GPUS or "REAL_GPUS" in os.environ:
-        placement.best_number = choice.best_number = lambda load, usable, *_: usable
+        placement.best_number = gpu_count.best_number = lambda load, usable, *_: usable
     import pipeline.cli.jobs, pipeline.cli.main
     from workflows import WORKFLOWS
     for name in ("histogram", "reduce", "transpose"):

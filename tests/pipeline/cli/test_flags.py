@@ -129,7 +129,7 @@ def test_edges_of_full_precision(tmp_path: Path) -> None:
         (np.array(["1", "2"]), "<U1"),
         (np.array(["2020", "2021"], "M8[Y]"), "datetime64[Y]"),
         (np.zeros(2, [("x", "f8")]), "[('x', '<f8')]"),
-        (np.array([1, None]), "no integers or floats but object"),
+        (np.array([1, None]), "neither integers nor floats but object"),
         (np.zeros(MAX_BINS + 2, np.int8), f"{MAX_BINS + 2} numbers, more than {MAX_BINS + 1}"),
     ],
 )

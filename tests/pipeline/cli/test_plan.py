@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import workflows.matmul
-from pipeline.cluster import choice
-from pipeline.cluster.choice import SPEEDS, Chosen, Load
+from pipeline.cluster import gpu_count
+from pipeline.cluster.gpu_count import SPEEDS, Chosen, Load
 from pipeline.estimate import aggregate, array, machine
 from pipeline.gpu.devices import Devices, Gpu
 from tests.cases.web_server import web_server
@@ -187,7 +187,7 @@ def test_a_machine_with_gpus(
     monkeypatch.setattr(machine, "find_devices", lambda: Devices(gpus, "580.1", "14.0", None))
     one = machine.planned(aggregate.Settings().placement, 10**9, bool, lambda: aggregate.Load("read", 10**9))
     assert one.faster == pytest.approx(SPEEDS["read"].of(2) / SPEEDS["read"].one)
-    assert 0 < one.start_up == pytest.approx(choice.seconds(Load("read", 0), 2))
+    assert 0 < one.start_up == pytest.approx(gpu_count.seconds(Load("read", 0), 2))
     assert one.workers.device == "gpu" and one.workers.computing == 2
 
     def not_here(*_: Any) -> Any:

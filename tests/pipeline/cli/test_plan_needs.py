@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.estimate import aggregate, calibration
+from pipeline.estimate import aggregate, measured_speed
 from tests.pipeline.cli.test_main import (
     Run,
     run,  # noqa: F401
@@ -48,7 +48,7 @@ def test_rows_are_measured_as_they_are(
 ) -> None:  # fmt: skip
     """As long, or as many, as those of the source, and not more than take some seconds."""
     monkeypatch.setattr(aggregate, "MOST_ROWS", 64)
-    monkeypatch.setattr(calibration, "read_cached", lambda *_: None)
+    monkeypatch.setattr(measured_speed, "read_cached", lambda *_: None)
     shapes: list[tuple[int, ...]] = []
     generated = aggregate._generated
     monkeypatch.setattr(aggregate, "_generated", lambda *asked: (shapes.append(asked[2]), generated(*asked))[1])
@@ -96,8 +96,8 @@ def test_runs_that_take_long_are_not_repeated(
     real = aggregate.run_all
     monkeypatch.setattr(aggregate, "run_all", lambda jobs, source, how, **more: (
         checks.append(how.verify), real(jobs, source, how, **more))[1])  # fmt: skip
-    monkeypatch.setattr(calibration, "LONG_SECONDS", 0.0)
-    monkeypatch.setattr(calibration, "read_cached", lambda *_: None)
+    monkeypatch.setattr(measured_speed, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(measured_speed, "read_cached", lambda *_: None)
     planned(run, "histogram", samples, "--bins", 77)
     assert checks == ["full", "off", "full"]
 

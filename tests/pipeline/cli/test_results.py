@@ -206,7 +206,7 @@ def test_wrong_usage(call: Call) -> None:
     assert call("histogram", *RAW[:-1], "--json", "-o", "r.json")[0] == 0
     Path("printed.json").write_text(call("histogram", *RAW[:-1], "--json")[1])
     for words, message in (
-        (("show", "printed.json"), "got what --json prints"), (("show", "r.csv"), "hold the numbers alone"),
+        (("show", "printed.json"), "got what --json prints"), (("show", "r.csv"), "other formats have no record"),
         (("merge", "r.json", "-o", "s.json"), "expected two results or more"),
         (("merge", "r.json", "r.json", "-o", "r.json"), "would count twice"),
         (("show", "r.json", "-o", "r.json"), "expected different files"),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli.command_list import JOBS, LISTED
 from pipeline.cli.configuration import SECTION, keys
-from pipeline.cli.listed import JOBS, LISTED
 from pipeline.cli.main import cli
 from tests.pipeline.cli.test_main import (
     ECG,

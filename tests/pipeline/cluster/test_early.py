@@ -32,12 +32,12 @@ if __name__ == "__main__":
     import pipeline.__main__
     from contextlib import contextmanager
     from dataclasses import replace
-    from pipeline.cluster import choice, early, placement
+    from pipeline.cluster import early, gpu_count, placement
     from pipeline.gpu import devices
 
     gpus = tuple(devices.Gpu(number, "planted", f"GPU-{{number}}", 2**37, 2**37) for number in range(2))
     placement.find_devices = devices.find_devices = lambda: devices.Devices(gpus, "1", "1", None)
-    placement.best_number = choice.best_number = lambda load, usable, *_: usable
+    placement.best_number = gpu_count.best_number = lambda load, usable, *_: usable
     told = {{"waiting": {{}}, "workers": []}}
     expect = pipeline.__main__.expect_processes
 

@@ -107,7 +107,7 @@ def sleeps_with_the_gil(block: NDArray[Any], options: HistogramOptions) -> NDArr
 
 def slow(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
     """Slower than the limit on the whole, but never in one step."""
-    from pipeline.process.beat import step
+    from pipeline.process.heartbeat import step
 
     for _ in range(8):
         time.sleep(0.2)

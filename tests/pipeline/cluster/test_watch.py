@@ -15,7 +15,7 @@ import pytest
 import pipeline.cluster.watch
 from pipeline.cluster.watch import Watch
 from pipeline.errors import PipelineError, PipelineWarning
-from pipeline.process.beat import Beat, _stat
+from pipeline.process.heartbeat import Beat, _stat
 
 
 @pytest.fixture(autouse=True)

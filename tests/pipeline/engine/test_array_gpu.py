@@ -20,7 +20,7 @@ from pipeline.engine.array import run_array
 from pipeline.engine.array_gpu import _lane, _lanes, compute_on_device, finish, warm_up
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.array_request import cut_regions
-from pipeline.engine.seats import COPIES
+from pipeline.engine.task_memory import COPIES
 from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 from pipeline.storage import mapped_output

@@ -21,14 +21,14 @@ import pipeline.engine.array
 import pipeline.engine.array_gpu
 import pipeline.engine.array_regions
 import pipeline.engine.run_loop
-import pipeline.engine.seats
+import pipeline.engine.task_memory
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.engine import array_task
 from pipeline.engine.array import run_array
 from pipeline.engine.array_task import check_regions, compute_regions
 from pipeline.engine.run_loop import Run
-from pipeline.engine.seats import COPIES, LANES
+from pipeline.engine.task_memory import COPIES, LANES
 from pipeline.errors import UsageError, VerificationError
 from pipeline.settings import Settings
 from pipeline.storage import scratch
@@ -92,7 +92,7 @@ def test_limit_is_shared_by_the_threads_of_a_process(
 ) -> None:
     """A limit makes tasks smaller, never larger; a row takes 1600 bytes."""
     on(monkeypatch, workers)
-    monkeypatch.setattr(pipeline.engine.seats, "ENOUGH", 15_000 * COPIES)
+    monkeypatch.setattr(pipeline.engine.task_memory, "ENOUGH", 15_000 * COPIES)
     limit = 16_000 * COPIES * workers.threads
     assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit).verdict.chunks == 100
     assert scaled(source, chunk_bytes=chunk_bytes, memory_limit=limit - 1).verdict.chunks == 112  # of nine rows
@@ -104,7 +104,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
     source: Source, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, replace(workers, device="gpu", computing=1))
-    monkeypatch.setattr(pipeline.engine.seats, "ENOUGH", 8_000 * COPIES)
+    monkeypatch.setattr(pipeline.engine.task_memory, "ENOUGH", 8_000 * COPIES)
     regions: list[int] = []
 
     monkeypatch.setattr(Run, "complete", lambda run, work, *_: regions.append(sum(map(len, work.batches))))
@@ -117,7 +117,7 @@ def test_limit_of_a_gpu_is_shared_by_its_tasks(
 
 def test_a_task_may_take_all_that_a_limit_leaves_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that cannot be smaller: only products are cut for less."""
-    monkeypatch.setattr(pipeline.engine.seats, "MOST_ON_CPU", 1000)
+    monkeypatch.setattr(pipeline.engine.task_memory, "MOST_ON_CPU", 1000)
     at_once = replace(SCALED, regions=lambda specs, output, *_: iter([tuple((0, length) for length in output.shape)]))
     assert scaled(source, workflow=at_once, memory_limit=2**26).verdict.chunks == 1
 
@@ -176,7 +176,7 @@ def test_no_more_tasks_hold_memory_than_were_counted_on(
     assert outcome.verdict.checked == 100_000 and outcome.verdict.chunks == 100
     for most, allowed in zip(MOST.values(), expected, strict=True):
         assert most == allowed if allowed else most > 1
-    assert not pipeline.engine.seats._of_runs
+    assert not pipeline.engine.task_memory._of_runs
 
 
 ASKED: list[int] = []  # regions of each checking task; the cluster is in this process

@@ -55,7 +55,11 @@ def test_partial_that_changes_on_its_way_is_found(tmp_path: Path, mode: str, mon
     np.arange(3000, dtype=np.int32).tofile(tmp_path / "samples.bin")
     monkeypatch.setattr(pipeline.engine.aggregate, "compute_chunks", changed_on_the_way)
     how = Settings(placement=Placement(device="cpu"), verify=mode)
-    with pytest.raises(VerificationError, match=r"^histogram: chunk 0 \(.*\): what worker inproc.* arrived changed, "):
+    with pytest.raises(
+        VerificationError,
+        match=r"^histogram: chunk 0 \(.*\): the result of worker inproc.* arrived "
+        "corrupted, ",
+    ):
         run(HISTOGRAM, HistogramOptions(), open_source((str(tmp_path / "samples.bin"),)), how)
 
 

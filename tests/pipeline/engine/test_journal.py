@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pipeline.engine import journal as module
-from pipeline.engine import journal_file, journal_request, runs
+from pipeline.engine import journal_file, journal_request, unfinished
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal_file import JournalFile
 from pipeline.errors import PipelineError, UsageError, VerificationError
@@ -191,12 +191,14 @@ def test_second_run_at_the_same_time(runner: Runner, path: Path, monkeypatch: py
         (key,) = journal_file.journals()
         with module.locked(folder, key + module.LOCK, "the first"):
             with pytest.raises(
-                PipelineError, match=r"--resume: expected a journal that no other run has, got: .*another run.* process"
+                PipelineError,
+                match=r"--resume: expected a journal that no other run uses, got: .*another run.* "
+                "process",
             ):
                 runner.aggregate(PLAIN, path, resume=True)
             assert runner.aggregate(PLAIN, path) is not None and "another run is writing it" in runner.said[0]
-            (one,) = runs.unfinished()
-            assert one.state.startswith(f"in progress, process {os.getpid()}") and not runs.remove(one)
+            (one,) = unfinished.unfinished()
+            assert one.state.startswith(f"in progress, process {os.getpid()}") and not unfinished.remove(one)
     assert [one.read_bytes() for one in runner.journals()] == content
 
 

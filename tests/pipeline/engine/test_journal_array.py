@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.engine import journal_file, runs
+from pipeline.engine import journal_file, unfinished
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.outcome import Outcome
@@ -177,10 +177,10 @@ def test_rerun_without_resume_begins_anew(runner: Runner, folder: Path) -> None:
 
 def test_list_and_clean(runner: Runner, folder: Path) -> None:
     transpose(runner, folder, 3)
-    (one,) = runs.unfinished()
+    (one,) = unfinished.unfinished()
     assert one.part == str(part(folder)) and one.nbytes >= MATRIX.nbytes and "% of it done" in one.state
     assert one.what == f"transpose of {folder / 'm.npy'}"
-    assert runs.remove(one) and runs.unfinished() == runner.journals() == []
+    assert unfinished.remove(one) and unfinished.unfinished() == runner.journals() == []
     assert [path.name for path in folder.iterdir()] == ["m.npy"]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.engine import journal as module
-from pipeline.engine import journal_file, runs
+from pipeline.engine import journal_file, unfinished
 from pipeline.engine.array_gpu import finish
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_file import JournalFile
@@ -202,7 +202,7 @@ def test_journal_that_cannot_be_opened(
         assert UNUSABLE[make] in runner.said[0] and len(runner.said) == 1
         if make is not no_lock:
             with pytest.raises(PipelineError, match=UNUSABLE[make]):
-                [runs.remove(one) for one in runs.unfinished()]
+                [unfinished.remove(one) for one in unfinished.unfinished()]
     assert (runner.folder / f"{key}.sqlite").read_bytes() == before
     assert opened_in(runner.folder) == []
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.engine import journal_file, runs
+from pipeline.engine import journal_file, unfinished
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal_file import DamagedError, JournalFile, Row
 from pipeline.errors import PipelineError, UsageError, VerificationError
@@ -41,7 +41,7 @@ def test_flips_are_caught(runner: Runner, path: Path) -> None:
     file.write_bytes(content[:-1000])
     with pytest.raises(UsageError, match=r"--resume: .* its journal is damaged: "):
         runner.aggregate(PLAIN, path, resume=True, verify="full")
-    assert runs.unfinished()[0].state.startswith("damaged")
+    assert unfinished.unfinished()[0].state.startswith("damaged")
     assert runner.aggregate(PLAIN, path, verify="full") is not None and len(runner.logged) == CHUNKS
 
 

@@ -18,7 +18,7 @@ import pytest
 HANGS = "lock = ctypes.create_string_buffer(64); [ctypes.PyDLL(None).pthread_mutex_lock(lock) for _ in range(2)]"
 PROGRAM = """
 import ctypes, os, signal, subprocess, sys, threading, time
-from pipeline.process import beat, first_process, signals, supervisor
+from pipeline.process import first_process, heartbeat, signals, supervisor
 first_process.LEAVE_SECONDS = first_process.EXIT_SECONDS = 1
 first_process.LOOK_SECONDS = 0.1
 {before}
@@ -189,7 +189,7 @@ def test_end_that_hangs_does_not_change_the_status() -> None:
 
 def test_process_without_progress_is_killed(tmp_path: Path) -> None:
     """Although it holds the GIL; one that waits for others is left alone."""
-    watched = f"supervisor.watch({str(tmp_path)!r}, 1); own = beat.start({str(tmp_path)!r}, 'cpu'); "
+    watched = f"supervisor.watch({str(tmp_path)!r}, 1); own = heartbeat.start({str(tmp_path)!r}, 'cpu'); "
     code, said = outcome(f"{watched} exec('with own.task(\"histogram: chunk 5\"):\\n    {HANGS}')")
     assert (code, said[:72]) == (1, "error: histogram: chunk 5: expected progress within 1 s, got none: no by")
     assert outcome(f"{watched} time.sleep(2)") == (0, "")
@@ -205,7 +205,7 @@ def suspend(process: subprocess.Popen[str], seconds: float) -> None:
 def test_suspended_process_goes_on(tmp_path: Path) -> None:
     """A timeout that passes meanwhile is no signal, and no sign that the other process does not get on."""
     before = "os.setsid(); signal.signal(signal.SIGALRM, signal.SIG_IGN)"
-    body = (f"supervisor.watch({str(tmp_path)!r}, 1.2); task = beat.start({str(tmp_path)!r}, 'gpu').task(''); "
+    body = (f"supervisor.watch({str(tmp_path)!r}, 1.2); task = heartbeat.start({str(tmp_path)!r}, 'gpu').task(''); "
             "task.__enter__(); time.sleep(0.3); print(flush=True); [time.sleep(0.1) for _ in range(8)]")  # fmt: skip
     with run(body, before) as (process, _):
         assert process.stdout is not None

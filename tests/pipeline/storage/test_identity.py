@@ -119,7 +119,7 @@ def test_write_right_after_it_was_planned_has_a_later_time(path: Path) -> None:
 def test_file_that_never_settles(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "SETTLING_SECONDS", 0.05)
     monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: path.stat().st_ctime_ns)  # as when it was last written
-    with pytest.raises(PipelineError, match="expected a file that stays as it is, got one that is being written to"):
+    with pytest.raises(PipelineError, match="expected a file that does not change, got one that is being written to"):
         taken(path)
 
 

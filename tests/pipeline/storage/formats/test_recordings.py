@@ -109,7 +109,7 @@ def test_members(tmp_path: Path) -> None:
         ({"records": "-1"}, "a recording that was not finished"),
         ({"records": "8"}, "840 bytes where 8 data records of 120 bytes"),
         ({"records": "99999999"}, "840 bytes where 99999999 data records"),
-        ({"records": "x"}, "b'x       ' where a number should be"),
+        ({"records": "x"}, "b'x       ' where a number was expected"),
         ({"records": "1_0"}, "b'1_0     ' where a number"),
         ({"bytes": "512"}, "a header of 512 bytes with 2 signals"),
         ({"number": "0", "bytes": "256"}, "a header of 256 bytes with 0 signals"),

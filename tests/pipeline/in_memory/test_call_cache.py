@@ -12,7 +12,7 @@ import pipeline
 from pipeline import api
 from pipeline.arguments import jobs_of
 from pipeline.errors import UsageError, VerificationError
-from pipeline.in_memory.kept_options import MOST
+from pipeline.in_memory.options_cache import MOST
 from workflows import WORKFLOWS
 from workflows.histogram import HISTOGRAM
 

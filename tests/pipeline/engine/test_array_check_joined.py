@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import pipeline.engine.array_regions
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array import run_array
-from pipeline.engine.array_joined import join
+from pipeline.engine.array_check_joined import join
 from pipeline.engine.array_journal import digest_regions
 from pipeline.engine.array_plan import nbytes_of
 from pipeline.engine.array_task import check_regions, compute_regions
@@ -119,7 +119,7 @@ def factors(
     monkeypatch.setattr(pipeline.engine.array_regions, "digest_regions", digest_on_cpu)
     monkeypatch.setattr("pipeline.engine.array_journal.digest_regions", digest_on_cpu)
     monkeypatch.setattr(pipeline.engine.array_regions, "JOINED_BYTES", {"gpu": SIDE * TILE * 8})
-    monkeypatch.setattr("pipeline.engine.array_joined.check_regions", noting)
+    monkeypatch.setattr("pipeline.engine.array_check_joined.check_regions", noting)
     monkeypatch.chdir(tmp_path)
     CHECKED.clear()
     return arrays

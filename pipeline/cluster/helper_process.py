@@ -14,11 +14,14 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import BinaryIO, NamedTuple
 
 from pipeline.cluster.processes import ENVIRONMENT
-from pipeline.process.beat import step, work_of
+from pipeline.process.heartbeat import step, work_of
 from pipeline.process.scratch_folder import scratch_folder
 
 PROJECT = str(Path(__file__).parents[2])
-CHECKS, COMPUTES = "pipeline.engine.array_apart", "pipeline.engine.array_first"  # modules whose `serve` it runs
+CHECKS, COMPUTES = (
+    "pipeline.engine.array_check_process",
+    "pipeline.engine.array_first_region",
+)  # modules whose `serve` it runs
 COMMAND = """import gc, importlib, os, sys
 from multiprocessing.connection import Connection
 gc.set_threshold(1_000_000)  # nothing that is imported is garbage

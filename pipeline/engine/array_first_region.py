@@ -1,4 +1,4 @@
-"""Computes the first region, in the process that `array_begun` starts."""
+"""Computes the first region, in the process that `array_first_process` starts."""
 
 from __future__ import annotations
 

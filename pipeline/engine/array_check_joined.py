@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from pipeline.engine.array_ahead import PreparedChecks
+from pipeline.engine.array_check_ahead import PreparedChecks
 from pipeline.engine.array_journal import RegionsDone
 from pipeline.engine.array_plan import ArrayPlan, nbytes_of
 from pipeline.engine.array_task import RegionsCheck, RegionsResult, check_regions

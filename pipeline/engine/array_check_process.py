@@ -17,8 +17,8 @@ from subprocess import Popen
 from threading import Lock, Thread
 from time import perf_counter
 
-from pipeline.cluster.check_process import CHECKS, comes, start, take
-from pipeline.engine.array_ahead import ChecksAhead, PreparedChecks, check_here
+from pipeline.cluster.helper_process import CHECKS, comes, start, take
+from pipeline.engine.array_check_ahead import ChecksAhead, PreparedChecks, check_here
 from pipeline.engine.array_plan import ArrayPlan, dump, load
 from pipeline.storage.mapped_input import MappedFiles
 from pipeline.storage.output_array import OutputFile

@@ -119,7 +119,8 @@ def _idle(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        raise PipelineError(f"--gpus idle: expected the NVIDIA driver to say what uses GPUs, but it fails: {error}; "
+        raise PipelineError("--gpus idle: expected the NVIDIA driver to list the processes on GPUs, but it fails: "
+                            f"{error}; "
                             "name GPUs by their indices") from None  # fmt: skip
     if all(uses.values()):
         how = ", ".join(f"{label(gpu)} has {use}" for gpu, use in uses.items())

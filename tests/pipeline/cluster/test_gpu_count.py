@@ -17,7 +17,7 @@ import pipeline.cluster.placement
 import pipeline.engine.array_request
 import pipeline.engine.run_loop
 from pipeline.cli.main import main
-from pipeline.cluster.choice import SPEEDS, Load, best_number, reason, seconds
+from pipeline.cluster.gpu_count import SPEEDS, Load, best_number, reason, seconds
 from pipeline.cluster.placement import Placement, choose, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.errors import UsageError

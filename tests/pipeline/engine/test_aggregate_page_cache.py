@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pipeline.engine.aggregate
-import pipeline.engine.aggregate_fetched
+import pipeline.engine.aggregate_page_cache
 import pipeline.engine.aggregate_parts
 import pipeline.engine.aggregate_task
 import pipeline.engine.run_loop
@@ -23,8 +23,8 @@ from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import compute_chunk
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, plan
-from pipeline.storage.fetching import Fetching
 from pipeline.storage.memory import ArraySource
+from pipeline.storage.page_cache import Fetching
 from pipeline.storage.protocol import Opening
 from pipeline.storage.sources import open_source
 from workflows.histogram import HISTOGRAM, HistogramOptions
@@ -42,13 +42,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes for small files."""
     monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", NBYTES)
     for name, size in {"UNIT_BYTES": 4 * PART, "JUDGED_BYTES": 4 * PART, "JOINED_BYTES": 40, "DEAR": 1e-3}.items():
-        monkeypatch.setattr(pipeline.engine.aggregate_fetched, name, size)
+        monkeypatch.setattr(pipeline.engine.aggregate_page_cache, name, size)
     monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
     monkeypatch.setitem(pipeline.engine.aggregate.PART_BYTES, "cpu", 4 * PART)
     monkeypatch.setattr(pipeline.engine.aggregate, "PART_OF_PARTIAL", 0)
     for name in ("device_name", "unit_name", "worker_address"):
         monkeypatch.setattr(pipeline.engine.aggregate_task, name, lambda *_: "here")
-    pipeline.engine.aggregate_fetched.memory_of.cache_clear()
+    pipeline.engine.aggregate_page_cache.memory_of.cache_clear()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> str:
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Chunk]:
     """What was given back."""
     chunks: list[Chunk] = []
-    monkeypatch.setattr(pipeline.engine.aggregate_fetched, "give_back", chunks.append)
+    monkeypatch.setattr(pipeline.engine.aggregate_page_cache, "give_back", chunks.append)
     return chunks
 
 
@@ -81,7 +81,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Read], None]:
                 self.nbytes, self.copying = self.nbytes + nbytes, self.copying + copying
                 self.waiting += waiting
 
-        monkeypatch.setattr(pipeline.engine.aggregate_fetched, "Fetching", Said)
+        monkeypatch.setattr(pipeline.engine.aggregate_page_cache, "Fetching", Said)
 
     return say
 
@@ -155,14 +155,14 @@ def test_pages_stay(path: str, reads: Any, given: list[Chunk], verify: str, read
 def test_the_end_of_a_chunk_is_no_whole_unit(
     path: str, reads: Any, given: list[Chunk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.engine.aggregate_fetched, "UNIT_BYTES", 12 * PART)
+    monkeypatch.setattr(pipeline.engine.aggregate_page_cache, "UNIT_BYTES", 12 * PART)
     reads(dear)
     compute_chunk(pass_of("off"), chunk_of(path, "off"))
     assert [end for _, end in spans(given)] == [3000, 6000, 9000, 10_000]
 
 
 def test_a_few_bytes_do_not_tell(path: str, reads: Any, given: list[Chunk], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline.engine.aggregate_fetched, "JUDGED_BYTES", 4 * PART + 1)
+    monkeypatch.setattr(pipeline.engine.aggregate_page_cache, "JUDGED_BYTES", 4 * PART + 1)
     reads(dear)
     compute_chunk(pass_of("off"), chunk_of(path, "off"))
     assert given == []

@@ -15,9 +15,9 @@ import pytest
 WAIT = 30.0  # seconds, for what takes milliseconds
 SOURCE = """
 import os
-from pipeline.cluster import check_process
-check_process.start_early()
-print(check_process._early[0].process.pid, flush=True)
+from pipeline.cluster import helper_process
+helper_process.start_early()
+print(helper_process._early[0].process.pid, flush=True)
 """
 
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from pipeline.engine.outcome import Outcome, Stages
-from pipeline.estimate import calibration
-from pipeline.estimate.calibration import Model, Point, Run, _fit, calibrated, time_of_checks
+from pipeline.estimate import measured_speed
+from pipeline.estimate.measured_speed import Model, Point, Run, _fit, calibrated, time_of_checks
 from pipeline.settings import Settings
 
 
@@ -70,7 +70,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(calibration, "identity", lambda: ("a machine",))
+    monkeypatch.setattr(measured_speed, "identity", lambda: ("a machine",))
     return Machine()
 
 
@@ -117,7 +117,7 @@ def test_another_machine_or_job_is_measured_anew(machine: Machine, monkeypatch: 
     number = len(machine.measured)
     model(machine, "another job")
     assert len(machine.measured) == 2 * number
-    monkeypatch.setattr(calibration, "identity", lambda: ("a machine", "with another processor"))
+    monkeypatch.setattr(measured_speed, "identity", lambda: ("a machine", "with another processor"))
     model(machine)
     assert len(machine.measured) == 3 * number
 
@@ -135,13 +135,13 @@ def test_what_is_kept_may_be_of_another_version(machine: Machine, tmp_path: Path
     """Whole and sealed, but with other fields."""
     first = model(machine)
     (path,) = (tmp_path / "baru").glob("plan-*.json")
-    with calibration.open_cache() as folder:
-        calibration.write_cached(folder, path.name, b'{"rate": 7}')
+    with measured_speed.open_cache() as folder:
+        measured_speed.write_cached(folder, path.name, b'{"rate": 7}')
     assert model(machine) == first
 
 
 def test_a_slow_job_is_measured_small(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """No second, larger run follows one that takes long."""
-    monkeypatch.setattr(calibration, "LONG_SECONDS", 1e-4)
+    monkeypatch.setattr(measured_speed, "LONG_SECONDS", 1e-4)
     found: Any = model(machine)
     assert found.measured == "1000000 bytes" and found.seconds(10**9, 0.0) == pytest.approx(1.0)

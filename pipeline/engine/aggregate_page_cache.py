@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from pipeline.engine.aggregate_plan import Pass
 from pipeline.storage.chunks import Chunk, Region
-from pipeline.storage.fetching import Fetching, give_back
+from pipeline.storage.page_cache import Fetching, give_back
 
 # Bytes that are looked at together, and at least to judge memory by them.
 UNIT_BYTES, JUDGED_BYTES = 2**25, 2**23

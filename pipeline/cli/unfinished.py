@@ -17,7 +17,7 @@ from pipeline.cli.outputs import Named
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_request import Request
 from pipeline.engine.resume import open_journal
-from pipeline.engine.runs import Unfinished, remove, unfinished
+from pipeline.engine.unfinished import Unfinished, remove, unfinished
 from pipeline.errors import UsageError
 from pipeline.process import log_lines, supervisor
 from pipeline.process.last_words import MOST_CHARACTERS, emit, say
@@ -96,7 +96,7 @@ def clean(identifiers: tuple[str, ...]) -> None:
     every = unfinished()
     for identifier in identifiers:
         if not any(one.key.startswith(identifier) for one in every):
-            raise UsageError(f"expected an identifier that `runs list` shows, got {identifier!r}")
+            raise UsageError(f"expected an identifier from `runs list`, got {identifier!r}")
     for one in every:
         if (not identifiers or one.key.startswith(identifiers)) and remove(one):
             emit(f"removed {_line(one)}")

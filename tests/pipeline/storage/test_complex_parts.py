@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 import pipeline
 from pipeline.errors import PipelineError, UsageError, VerificationError
-from pipeline.storage import parts
+from pipeline.storage import complex_parts
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import plan
+from pipeline.storage.complex_parts import check, take
 from pipeline.storage.describe import describe
-from pipeline.storage.parts import check, take
 from pipeline.storage.protocol import PARTS, Part, component_of, pair_of
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
@@ -169,7 +169,7 @@ def test_a_wrong_number_is_noticed(component: str, part: Part) -> None:
 
 def test_a_wrong_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     item = _npy(tmp_path, "<c8")
-    monkeypatch.setattr(parts, "take", lambda samples, part: take(samples, "imag"))
+    monkeypatch.setattr(complex_parts, "take", lambda samples, part: take(samples, "imag"))
     with pytest.raises(VerificationError, match="expected the same real"):
         read(item, "real")
 
@@ -191,9 +191,7 @@ def test_jobs(tmp_path: Path) -> None:
 
 def test_refused(tmp_path: Path) -> None:
     item = _npy(tmp_path, "<c8")
-    text = (
-        r"expected real samples, got complex ones \({}\); say which part of them, with --part real, imag, abs or phase"
-    )
+    text = r"expected real samples, got complex ones \({}\); choose a part with --part real, imag, abs or phase"
     with pytest.raises(UsageError, match=text.format("complex64")):
         open_source((item,))
     (tmp_path / "a.sigmf-meta").write_text(json.dumps({"global": {"core:datatype": "ci16_le"}}))

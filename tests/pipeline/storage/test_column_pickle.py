@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.storage.chunks import Chunk, plan
-from pipeline.storage.columns import packed, unpacked
+from pipeline.storage.column_pickle import packed, unpacked
 from pipeline.storage.pieces import BlockPiece, Piece
 from pipeline.storage.sources import open_source
 from tests.cases.device_slabs import in_slabs

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.process import beat
-from pipeline.process.beat import SLOTS, TEXT, Beat, Looker, Seen
+from pipeline.process import heartbeat
+from pipeline.process.heartbeat import SLOTS, TEXT, Beat, Looker, Seen
 from pipeline.timeline import Timeline
 
 
 @contextmanager
 def process(folder: Path, body: str, device: str = "GPU-0") -> Iterator[int]:
     """Another process with a file in the folder; it prints a line when it has one."""
-    program = "import ctypes, os, sys, time\nfrom pipeline.process import beat\n"
-    program += f"own = beat.start({str(folder)!r}, {device!r})\n{body}"
+    program = "import ctypes, os, sys, time\nfrom pipeline.process import heartbeat\n"
+    program += f"own = heartbeat.start({str(folder)!r}, {device!r})\n{body}"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
@@ -40,7 +40,7 @@ def seen(looker: Looker, pid: int) -> Seen:
 IN_TASK = "with own.task('a task'):\n    print(flush=True)\n    "
 
 
-@pytest.mark.parametrize("nbytes", [0, beat.SIZE], ids=["empty", "not begun"])
+@pytest.mark.parametrize("nbytes", [0, heartbeat.SIZE], ids=["empty", "not begun"])
 def test_process_that_ended_while_it_made_its_file_is_seen(tmp_path: Path, nbytes: int) -> None:
     """Whoever replaces it waits for that; one that still makes it is not seen yet."""
     with subprocess.Popen(["true"]) as ended:
@@ -102,7 +102,7 @@ def test_process_that_hangs_stands_still(tmp_path: Path, library: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "device"),
-    [(f"{IN_TASK}while True: beat.step(); time.sleep(0.1)", "GPU-0"),
+    [(f"{IN_TASK}while True: heartbeat.step(); time.sleep(0.1)", "GPU-0"),
      (f"{IN_TASK}while True: pass", "cpu"),  # one call that computes for long
      ("print(flush=True)\ntime.sleep(300)", "cpu")],  # in no task
     ids=["steps", "computes", "idle"],
@@ -118,7 +118,7 @@ def test_process_that_gets_on_does_not(tmp_path: Path, body: str, device: str) -
 
 def test_time_in_which_nobody_looks_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All processes may have been stopped, as by a batch system."""
-    monkeypatch.setattr(beat, "STOPPED_SECONDS", 0.5)
+    monkeypatch.setattr(heartbeat, "STOPPED_SECONDS", 0.5)
     looker = Looker(str(tmp_path))
     with process(tmp_path, f"{IN_TASK}time.sleep(300)") as pid:
         seen(looker, pid)
@@ -155,9 +155,9 @@ def test_bytes_of_a_long_write_are_progress(tmp_path: Path) -> None:
     body += f"{IN_TASK}write = ctypes.PyDLL(None).write\n    "
     body += "while True: write(fd, data, 2**16); os.fsync(fd)"
     with process(tmp_path / "progress", body) as pid:
-        if not beat._bytes_moved(pid):
+        if not heartbeat._bytes_moved(pid):
             time.sleep(0.5)
-            if not beat._bytes_moved(pid):
+            if not heartbeat._bytes_moved(pid):
                 pytest.skip("this file system's bytes are not counted")
         for _ in range(6):
             now = seen(looker, pid)
@@ -178,14 +178,14 @@ def test_dead_process_is_told_from_another_with_its_number(tmp_path: Path) -> No
 
 
 def test_every_stage_of_a_timeline_is_a_step(tmp_path: Path) -> None:
-    own = beat.start(str(tmp_path), "cpu")
+    own = heartbeat.start(str(tmp_path), "cpu")
     try:
         before = own._words[0]
         with Timeline().measure("read", 10):
             pass
         assert own._words[0] == before + 1
     finally:
-        beat.stop()
+        heartbeat.stop()
     Timeline().add("read", 0, 0)  # nothing is counted where nothing is watched
     assert ctypes.c_uint64.from_buffer_copy((tmp_path / str(os.getpid())).read_bytes()).value == before + 1
 
@@ -194,7 +194,7 @@ def test_task_that_outlasts_its_run_may_still_write(tmp_path: Path) -> None:
     """A run that fails stops counting; a task of it that begins later makes the file anew, while others use the old."""
     program = f"""
 import sys, threading
-from pipeline.process.beat import Beat
+from pipeline.process.heartbeat import Beat
 sys.setswitchinterval(1e-6)
 own, ended = Beat({str(tmp_path)!r}, "cpu"), threading.Event()
 def work():

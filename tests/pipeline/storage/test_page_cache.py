@@ -11,10 +11,10 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.estimate.storage import uncached
-from pipeline.storage import fetching
+from pipeline.storage import page_cache
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk
-from pipeline.storage.fetching import Fetching, give_back
+from pipeline.storage.page_cache import Fetching, give_back
 from pipeline.timeline import Timeline
 from tests.cases.files import piece_of
 
@@ -56,9 +56,9 @@ def test_only_reads_of_storage_count(path: Path) -> None:
 def test_seconds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the time of a read what its thread did not compute it waited; also of one that fails."""
     wall, cpu, sectors = iter([10.0, 17.0, 20.0, 21.0]), iter([1.0, 3.0, 5.0, 5.5]), iter([7, 9, 100, 103])
-    monkeypatch.setattr(fetching, "perf_counter", lambda: next(wall))
-    monkeypatch.setattr(fetching, "thread_time", lambda: next(cpu))
-    monkeypatch.setattr(fetching, "_sectors", lambda: next(sectors))
+    monkeypatch.setattr(page_cache, "perf_counter", lambda: next(wall))
+    monkeypatch.setattr(page_cache, "thread_time", lambda: next(cpu))
+    monkeypatch.setattr(page_cache, "_sectors", lambda: next(sectors))
     measured = Fetching()
     with measured.reading():
         pass

@@ -9,8 +9,8 @@ from threading import local
 from typing import Any
 
 from pipeline.engine.aggregate_plan import Job
-from pipeline.in_memory.kept_options import MOST, plain_key
 from pipeline.in_memory.kinds import plain_kind
+from pipeline.in_memory.options_cache import MOST, plain_key
 from pipeline.in_memory.run import run_prepared
 from workflows import WORKFLOWS
 from workflows.aggregation import Aggregation

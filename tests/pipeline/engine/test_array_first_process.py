@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.engine.array_begun as module
+import pipeline.engine.array_first_process as module
 import pipeline.engine.array_task
-from pipeline.cluster import check_process
-from pipeline.cluster.check_process import COMPUTES, CheckProcess
+from pipeline.cluster import helper_process
+from pipeline.cluster.helper_process import COMPUTES, CheckProcess
 from pipeline.cluster.workers import Workers
-from pipeline.engine.array_begun import Begun
+from pipeline.engine.array_first_process import Begun
 from pipeline.errors import PipelineError
 from pipeline.timeline import Timeline
 from tests.cases.matmul import on_cpu
-from tests.pipeline.engine.test_array_ahead import changed, multiplied, ordinary
+from tests.pipeline.engine.test_array_check_ahead import changed, multiplied, ordinary
 from workflows.matmul import MATMUL
 
 WAIT = 30.0  # seconds, for what takes milliseconds
@@ -49,10 +49,10 @@ def process(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -
     for name, shape in (("a", (60, 50)), ("b", (50, 40))):
         np.save(tmp_path / f"{name}.npy", ordinary(*shape).astype(np.float32))
     monkeypatch.chdir(tmp_path)
-    check_process.start_early(COMPUTES)
-    (early,) = check_process._early
+    helper_process.start_early(COMPUTES)
+    (early,) = helper_process._early
     yield early
-    check_process._end_unneeded()
+    helper_process._end_unneeded()
     early.process.wait(WAIT)
 
 
@@ -84,7 +84,7 @@ def test_this_process_computes_if_the_other_fails(
         return counts(self, *arguments)
 
     monkeypatch.setattr(Begun, "counts", asking)
-    monkeypatch.setattr(check_process, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(helper_process, "LOOK_SECONDS", 0.05)
     os.kill(process.process.pid, signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
     if how == "killed early":
         process.process.wait(WAIT)

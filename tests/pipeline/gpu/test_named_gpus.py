@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import Gpu
-from pipeline.gpu.selection import as_text, label, selected
+from pipeline.gpu.named_gpus import as_text, label, selected
 
 
 def gpu(index: int, uuid: str) -> Gpu:

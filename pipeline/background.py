@@ -81,8 +81,8 @@ class Submitted(Generic[Found]):
     def _check_wait(self) -> None:
         """Refuse to wait in a thread that this job may wait for."""
         if not self.done() and (getattr(_thread, "of_jobs", False) or within_run()):
-            raise PipelineError("expected no wait for a job in another job or in a callback, since both could wait for "
-                                "each other; call run, or wait elsewhere")  # fmt: skip
+            raise PipelineError("expected no wait for a job inside a job or callback, which could deadlock; call run, "
+                                "or wait elsewhere")  # fmt: skip
 
     def __repr__(self) -> str:
         state = "cancelled" if self._future.cancelled() else "done" if self.done() else "pending"

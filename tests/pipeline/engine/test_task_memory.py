@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipeline.engine.seats import COPIES, ENOUGH, LANES, MOST_ON_CPU, seats, streamed, within_limits
+from pipeline.engine.task_memory import COPIES, ENOUGH, LANES, MOST_ON_CPU, seats, streamed, within_limits
 from pipeline.settings import Settings
 from workflows.matmul import AMPLE
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import pipeline.engine.array_ahead as module
+import pipeline.engine.array_check_ahead as module
 from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array import run_array
-from pipeline.engine.array_ahead import ChecksAhead
+from pipeline.engine.array_check_ahead import ChecksAhead
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings

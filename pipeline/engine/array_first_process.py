@@ -14,7 +14,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import cast
 
-from pipeline.cluster.check_process import COMPUTES, CheckProcess, comes, end, take
+from pipeline.cluster.helper_process import COMPUTES, CheckProcess, comes, end, take
 from pipeline.engine.array_plan import ArrayPlan, dump
 from pipeline.storage.output_array import OutputFile
 from pipeline.timeline import Timeline

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.cli import outputs, runs
+from pipeline.cli import outputs, unfinished
 from pipeline.cli.main import main
 from pipeline.engine import journal
 from pipeline.engine.journal import Journal
@@ -89,7 +89,7 @@ def test_a_terminal_is_asked(call: Call, answer: bool, monkeypatch: pytest.Monke
     call(*HISTOGRAM, "--json", after=12)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(runs.click, "confirm", lambda question, default, err: default and answer)
+    monkeypatch.setattr(unfinished.click, "confirm", lambda question, default, err: default and answer)
     status, out, err = call(*HISTOGRAM, "--json", "-q")
     assert status == 0 and ("continues" in err) == answer
     assert counts(out) == np.bincount(SAMPLES, minlength=1024).tolist()
@@ -122,7 +122,7 @@ def test_list_and_clean(call: Call) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["data.bin", "m.npy"]
     assert len(call("runs", "list")[1].splitlines()) == 1
     status, _, err = call("runs", "clean", "ffffffffff")
-    assert status == 2 and "expected an identifier that `runs list` shows" in err
+    assert status == 2 and "expected an identifier from `runs list`" in err
     assert call("runs", "clean")[0] == 0 and call("runs", "list")[1] == "no unfinished runs\n"
 
 

@@ -20,15 +20,15 @@ import psutil
 import pytest
 
 import pipeline.engine.array
-import pipeline.engine.array_ahead
-import pipeline.engine.array_apart as module
-from pipeline.cluster import check_process
+import pipeline.engine.array_check_ahead
+import pipeline.engine.array_check_process as module
+from pipeline.cluster import helper_process
 from pipeline.cluster.workers import Workers
-from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_check_process import ChecksApart
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.storage.output_array import OutputFile
 from tests.cases.matmul import on_cpu
-from tests.pipeline.engine.test_array_ahead import (
+from tests.pipeline.engine.test_array_check_ahead import (
     changed,
     changed_input_is_found,
     multiplied,
@@ -58,7 +58,7 @@ def apart(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> 
 
     def checked_here(*arguments: Any) -> Any:
         HERE.append(arguments)
-        return pipeline.engine.array_ahead.check_here(*arguments)
+        return pipeline.engine.array_check_ahead.check_here(*arguments)
 
     HERE.clear()
     monkeypatch.setattr(ChecksApart, "_start", starting)
@@ -112,7 +112,7 @@ def test_files_in_the_current_folder_are_not_run(apart: list[ChecksApart], monke
     """As in an interactive session, which looks there first for modules that it has not imported yet."""
     for name in ("pipeline", "pickle", "queue", "numpy"):
         Path(f"{name}.py").write_text("open('ran', 'w')")
-    monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != check_process.PROJECT)])
+    monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != helper_process.PROJECT)])
     assert multiplied().verdict.checked == 60 * 40 and not HERE and not Path("ran").exists()
 
 
@@ -133,7 +133,7 @@ def test_waiting_for_it_is_no_standstill_while_it_works(
 
     changes = {"LOOK_SECONDS": 0.05, "work_of": work_of, "step": lambda: steps.append(None)}
     for name, value in changes.items():
-        monkeypatch.setattr(check_process, name, value)
+        monkeypatch.setattr(helper_process, name, value)
     assert multiplied(changed(ending), 0.1).verdict.checked == 60 * 40 and not HERE and len(steps) >= 4
 
 
@@ -146,7 +146,7 @@ def test_this_process_checks_if_the_other_fails(
         return MATMUL.compute(*arguments)
 
     if how == "stopped":
-        monkeypatch.setattr(check_process, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(helper_process, "LOOK_SECONDS", 0.05)
     asked = ChecksApart._answer
 
     def asking(self: ChecksApart, *question: Any) -> Any:
@@ -165,23 +165,23 @@ def test_this_process_checks_if_there_is_no_other(
     apart: list[ChecksApart], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if why == "it fails":
-        monkeypatch.setattr(check_process, "COMMAND", "raise MemoryError")
+        monkeypatch.setattr(helper_process, "COMMAND", "raise MemoryError")
     else:
         monkeypatch.setattr(sys, "executable", "/no/such/python")
     assert multiplied().verdict.checked == 60 * 40 and len(HERE) == 1
 
 
 def test_one_that_was_started_early_checks(apart: list[ChecksApart]) -> None:
-    check_process.start_early()
-    ((early, *_),) = check_process._early
+    helper_process.start_early()
+    ((early, *_),) = helper_process._early
     assert multiplied().verdict.checked == 60 * 40 and not HERE and process_of(apart) is early
-    assert not check_process._early and multiplied().verdict.checked == 60 * 40 and not HERE
+    assert not helper_process._early and multiplied().verdict.checked == 60 * 40 and not HERE
 
 
 def test_one_that_died_early_is_replaced_by_this_process(apart: list[ChecksApart]) -> None:
-    check_process.start_early()
-    check_process._early[0].process.kill()
-    check_process._early[0].process.wait(WAIT)
+    helper_process.start_early()
+    helper_process._early[0].process.kill()
+    helper_process._early[0].process.wait(WAIT)
     assert multiplied().verdict.checked == 60 * 40 and len(HERE) == 1
 
 
@@ -249,7 +249,7 @@ def test_it_ends_with_the_first_process(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ordinary(60, 60))
     source = """
 import os, time
-from pipeline.engine.array_apart import ChecksApart
+from pipeline.engine.array_check_process import ChecksApart
 from pipeline.engine.array_plan import ArrayPlan
 from pipeline.storage.array_file import join
 from pipeline.storage.output_array import OutputFile
