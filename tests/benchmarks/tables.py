@@ -157,6 +157,11 @@ def product_curve() -> str:
     return error_tables.curve(read(f"product_errors_{CORES}.json")["rows"])
 
 
+def hidden_errors() -> str:
+    """What passes in elements far below the largest ones of their rows."""
+    return error_tables.hidden(read(f"hidden_errors_{CORES}.json")["rows"])
+
+
 def hard_product_errors() -> str:
     """What may pass in hard products."""
     return error_tables.hard(read(f"product_errors_{CORES}.json")["hard"])
@@ -273,6 +278,7 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     DOCS / "verification.md": {
         "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
+        "hidden errors": hidden_errors,
         "library errors": library_errors, "library curve": library_curve, "hard library errors": hard_library_errors,
         "planted errors": planted, "verified rates": verified,
         "verified rates, H100": partial(verified, "H100"), "verified rates, two cores": partial(verified, CORES),
