@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engine.preparation import Preparation
+from pipeline.engine.selection import Preparation
 from pipeline.errors import UsageError, meant, with_nearest
 from pipeline.in_memory.kinds import DASK, kind_of, view_of
 from pipeline.in_memory.options_cache import kept

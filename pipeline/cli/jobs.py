@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 import click
 
 from pipeline.by_kernel import by_kernel
+from pipeline.cli.dry_run import plan_arrays, plan_samples
 from pipeline.cli.flags import Command, build_options, from_configuration, option_files, option_flags
 from pipeline.cli.help import COMPUTATION, CONTEXT, INPUT, complete_files
 from pipeline.cli.inputs import inputs, opened, spool
 from pipeline.cli.outputs import Named, check_apart, check_draw, reserve
-from pipeline.cli.plans import plan_arrays, plan_samples
 from pipeline.cli.rows import rows_asked
 from pipeline.cli.shared_flags import DIGEST, kernel_flag, output_flag, shared_flags
 from pipeline.cli.typed_request import asked_for
@@ -150,7 +150,7 @@ def _jobs_of(
     jobs: Sequence[Job], rows: RowsAsked, values: dict[str, Any], source: Source
 ) -> tuple[list[Job], tuple[Source, ...]]:
     """The jobs for the samples of a source, and the sources that they read besides."""
-    from pipeline.cli.preparation import preparation_asked
+    from pipeline.cli.selection import preparation_asked
 
     prepared = preparation_asked(values).of_source(source)
     number = len(jobs) - bool(values.get("with_digest"))  # the digest is of all samples as they are

@@ -22,8 +22,8 @@ DIGEST = "digest"  # the job whose result --with-digest names
 
 def _flags_of_samples() -> list[click.Option]:
     """Imported when needed: jobs that write arrays take a twentieth of a second less to start."""
-    from pipeline.cli.preparation import preparation_flags
     from pipeline.cli.rows import row_flags
+    from pipeline.cli.selection import preparation_flags
 
     return [*preparation_flags(), *row_flags()]
 

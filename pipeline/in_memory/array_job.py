@@ -12,7 +12,7 @@ from pipeline.errors import UsageError
 from pipeline.in_memory.arrays import compute, outlined
 from pipeline.in_memory.kinds import DASK
 from pipeline.in_memory.lazy import lazy_output
-from pipeline.storage.memory import accepted
+from pipeline.storage.array_source import accepted
 from pipeline.storage.protocol import Opening
 from workflows.array_job import ArrayJob
 

@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError, UsageError
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
 from pipeline.in_memory.device import cover_on_gpu
 from pipeline.in_memory.kinds import NAME, view_of
-from pipeline.storage.memory import accepted
+from pipeline.storage.array_source import accepted
 from pipeline.storage.protocol import Opening
 from workflows.regions import sizes
 

@@ -11,7 +11,7 @@ from itertools import accumulate, compress
 from typing import Any
 
 from pipeline.engine.aggregate_plan import Job, surveys_due
-from pipeline.engine.preparation import Preparation
+from pipeline.engine.selection import Preparation
 from pipeline.engine.verdict import Verdict, verified
 from pipeline.errors import PipelineError, UsageError, failure
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
@@ -21,8 +21,8 @@ from pipeline.in_memory.device import cover_on_gpu, looked_on_gpu
 from pipeline.in_memory.kinds import CUPY, DASK, NAME, NUMPY, common_kind
 from pipeline.rows import RowsAsked, check_alone, with_rows
 from pipeline.settings import VERIFY
+from pipeline.storage.array_source import accepted
 from pipeline.storage.column import Beside
-from pipeline.storage.memory import accepted
 from pipeline.storage.protocol import Byteorder, Opening
 from workflows.array_job import ArrayJob
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.storage.memory import fill
+from pipeline.storage.array_source import fill
 from workflows.regions import Spec, in_rows
 
 ALIGNED = 64  # samples; sampled runs begin at a multiple, so that kernels read whole words

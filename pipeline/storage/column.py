@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import UsageError
+from pipeline.storage.array_source import ArraySource
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Chunk, Region, plan
 from pipeline.storage.files import Files
-from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import open_npy
 from pipeline.storage.paths import MEMBER
 from pipeline.storage.protocol import DTYPES, Opening, Source

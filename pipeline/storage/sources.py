@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pipeline.errors import UsageError, meant
 from pipeline.process.heartbeat import STALL_SECONDS
 from pipeline.storage.alike import check_dtypes
+from pipeline.storage.array_source import ArraySource
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.formats.table import LATE
 from pipeline.storage.list_file import with_lists
-from pipeline.storage.memory import ArraySource
 from pipeline.storage.npy import NPY
 from pipeline.storage.other_content import OtherContent, advice_on, other_of
 from pipeline.storage.packed import Packing

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage.memory import keep
+from pipeline.storage.array_source import keep
 from pipeline.storage.packed import Packing
 from pipeline.storage.pieces import FilledPiece
 from pipeline.storage.protocol import Opening, Source

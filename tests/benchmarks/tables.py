@@ -75,9 +75,9 @@ def measured(rows: Sequence[Row]) -> str:
         peer = f"{cell(of_peer, row.peer)}; {row.peer}" if row.peer else ""
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
-        f"Measured on {machines()}.\nA ratio compares two measurements of one run. A row shows its worst "
-        "distribution, dtype and size; of files and commands\nit shows the fastest or the median run. What falls short "
-        "is bold. The last column has the measured ratio to a peer,\nthen the required one.\n\n"
+        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Rows show their worst "
+        "distribution, dtype and size; for files and commands,\nthe fastest or the median run. Figures that fall "
+        "short are bold. The last column has the measured ratio to a peer,\nthen the required one.\n\n"
         + table(["", "required", "measured", "peer"], lines)
     )
 
@@ -93,9 +93,9 @@ def highlights(rows: Sequence[Row] = ROWS) -> str:
     """The rows that the README shows, and how many of all rows meet the requirement."""
     met = sum(row.met() for row in rows)
     return (
-        measured([row for row in rows if row.in_readme]) + f"\n\n{met} of all {len(rows)} rows meet what is required. "
-        "[docs/performance.md](docs/performance.md) has every row. For\neach that falls short it says what bounds it "
-        "and what was tried."
+        measured([row for row in rows if row.in_readme]) + f"\n\n{met} of all {len(rows)} rows meet their requirement. "
+        "[docs/performance.md](docs/performance.md) has them all, with what bounds\nthose that fall short and what "
+        "was tried."
     )
 
 

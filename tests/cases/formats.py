@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.storage.array_source import keep
 from pipeline.storage.files import open_regular
 from pipeline.storage.identity import Identity
-from pipeline.storage.memory import keep
 from pipeline.storage.pieces import EncodedPiece, FilledPiece, Piece
 from pipeline.storage.protocol import Format, Opening, Source
 

@@ -36,7 +36,7 @@ def test_readme_shows_eight_rows_as_they_are_among_all() -> None:
     assert len(shown) == 2 + 8  # with the header and the rule below it
     assert any("**" in line for line in shown) and not all("**" in line for line in shown[2:])
     short = [row for row in ROWS if row.short()]
-    assert f"{sum(row.met() for row in ROWS)} of all {len(ROWS)} rows meet what is required" in TEXT
+    assert f"{sum(row.met() for row in ROWS)} of all {len(ROWS)} rows meet their requirement" in TEXT
     bounds = (DOCS / "performance.md").read_text(encoding="utf-8").partition("## What bounds")[2]
     assert all(f"- **{row.what}**: " in bounds for row in short)
 

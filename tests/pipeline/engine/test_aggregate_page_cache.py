@@ -22,8 +22,8 @@ from pipeline.engine.aggregate import next_pass, run
 from pipeline.engine.aggregate_plan import Job, Pass
 from pipeline.engine.aggregate_task import compute_chunk
 from pipeline.settings import Settings
+from pipeline.storage.array_source import ArraySource
 from pipeline.storage.chunks import Chunk, plan
-from pipeline.storage.memory import ArraySource
 from pipeline.storage.page_cache import Fetching
 from pipeline.storage.protocol import Opening
 from pipeline.storage.sources import open_source

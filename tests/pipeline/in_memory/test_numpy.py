@@ -19,7 +19,7 @@ import pipeline
 from pipeline import arguments
 from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.in_memory.kinds import view_of
-from pipeline.storage.memory import ArraySource, Kept
+from pipeline.storage.array_source import ArraySource, Kept
 from pipeline.storage.protocol import Opening
 from pipeline.storage.sources import DTYPES
 from workflows import WORKFLOWS

@@ -196,7 +196,7 @@ def test_what_is_not_replaced(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["other"] = np.arange(3)
     array = np.ones((3, 3))
-    with pytest.raises(UsageError, match=r"expected no file, or one with /result alone, .* got one that also has /other"):
+    with pytest.raises(UsageError, match=r"expected no file, or one with /result alone, .* that also has /other"):
         written(tmp_path / "a.h5", array)
     written(f"{tmp_path}/b.h5::/x", array)
     written(f"{tmp_path}/b.h5::/x", 2 * array)

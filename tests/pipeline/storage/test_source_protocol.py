@@ -21,10 +21,10 @@ from pipeline.engine.aggregate import run
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.report.panel import panel
 from pipeline.settings import Settings
-from pipeline.storage import memory, sources
+from pipeline.storage import array_source, sources
+from pipeline.storage.array_source import ArraySource
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import Region, plan
-from pipeline.storage.memory import ArraySource
 from pipeline.storage.protocol import Opening, Source
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
@@ -229,4 +229,4 @@ def test_source_that_says_a_wrong_length(tmp_path: Path, samples: NDArray[np.uin
             return (5,)
 
     with pytest.raises(PipelineError, match="expected pieces of 5 samples, got 30002; report this"):
-        plan(Lying(memory.Kept(samples)), 1000, "off", 0)
+        plan(Lying(array_source.Kept(samples)), 1000, "off", 0)

@@ -22,7 +22,7 @@ import pytest
 import pipeline
 from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
-from pipeline.storage import memory, sources, stream
+from pipeline.storage import array_source, sources, stream
 from pipeline.storage.describe import describe
 from pipeline.storage.packed import Packing
 from pipeline.storage.sources import open_source
@@ -226,11 +226,11 @@ def test_memory_is_bounded(piped: Pipe, workers: Workers, monkeypatch: pytest.Mo
     real = stream.keep
 
     def counting(*arguments: Any) -> Any:
-        most.append(len(memory._kept))
+        most.append(len(array_source._kept))
         return real(*arguments)
 
     monkeypatch.setattr(stream, "keep", counting)
-    monkeypatch.setattr(memory, "_kept", WeakValueDictionary())  # what earlier tests kept may not be collected yet
+    monkeypatch.setattr(array_source, "_kept", WeakValueDictionary())  # earlier tests may have left some
     monkeypatch.setattr(stream, "BLOCK_BYTES", 2**15)
     data = np.arange(2**20, dtype=np.int32)
     piped(data.tobytes())

@@ -21,7 +21,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError, UsageError
 from pipeline.report.panel import panel, to_json
 from pipeline.settings import Settings
-from pipeline.storage import memory, sources
+from pipeline.storage import array_source, sources
 from pipeline.storage.chunks import UnknownPlan, plan
 from pipeline.storage.protocol import Opening
 from pipeline.storage.sources import Joined, open_source
@@ -91,11 +91,11 @@ def test_memory_for_a_pipe_is_bounded(tmp_path: Path, workers: Workers, monkeypa
     real = formats.keep
 
     def counting(*arguments: Any) -> Any:
-        most.append(len(memory._kept))
+        most.append(len(array_source._kept))
         return real(*arguments)
 
     monkeypatch.setattr(formats, "keep", counting)
-    monkeypatch.setattr(memory, "_kept", WeakValueDictionary())  # what earlier tests kept may not be collected yet
+    monkeypatch.setattr(array_source, "_kept", WeakValueDictionary())  # earlier tests may have left some
     data = np.arange(2**21, dtype=np.int32)
     Writer(tmp_path / "pipe", data.tobytes())
     result = pipeline.run("reduce", tmp_path / "pipe", op="sum", chunk_bytes=2**16, verify="full")

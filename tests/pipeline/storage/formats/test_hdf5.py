@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[4]
         (lambda file, h5py: file.create_dataset("a", data=np.array(["x"], object), dtype=h5py.string_dtype()), "Python "
          "objects, which are never unpickled"),
         (lambda file, h5py: file.create_dataset("a", data=np.ones(3, complex)),
-         "got complex ones (complex128); say which part"),
+         "got complex ones (complex128); choose a part"),
         (lambda file, h5py: file.create_dataset("a", data=np.zeros(3, "i4,f8")), "got [("),
         (lambda file, h5py: file.create_dataset("a", data=h5py.Empty("f4")), "an empty data set without a shape"),
         (lambda file, h5py: file.create_dataset("a", (0, 3), "f4"), "got an empty array of shape (0, 3)"),
@@ -216,7 +216,9 @@ def test_fill_value_that_is_not_defined(
         if written == 20:
             np.testing.assert_array_equal(read(f"{tmp_path}/a.h5"), array.reshape(-1))
         else:
-            assert "::/a: expected a fill value, since some chunks were never written" in refused(UsageError, tmp_path / "a.h5")
+            assert "::/a: expected a fill value, since some chunks were never written" in refused(
+                UsageError, tmp_path / "a.h5"
+            )
 
 
 @pytest.mark.parametrize("code", [1, 32000])

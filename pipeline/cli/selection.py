@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipeline.cli.help import INPUT, Flag
-from pipeline.engine.preparation import Preparation, read_missing
+from pipeline.engine.selection import Preparation, read_missing
 from workflows.calibration import TRANSFORMS
 
 

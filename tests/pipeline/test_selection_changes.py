@@ -13,7 +13,7 @@ import pipeline.engine.aggregate
 from pipeline.engine.aggregate import run_all
 from pipeline.engine.aggregate_plan import Job
 from pipeline.engine.journal_request import Request, difference, identities
-from pipeline.engine.preparation import Preparation
+from pipeline.engine.selection import Preparation
 from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 from pipeline.storage.sources import open_source

@@ -18,7 +18,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import main
-from pipeline.engine.preparation import Preparation
+from pipeline.engine.selection import Preparation
 from pipeline.errors import UsageError, VerificationError
 from pipeline.storage.column import WINDOW, Beside, SourceColumn, open_column
 
