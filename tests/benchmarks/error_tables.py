@@ -55,6 +55,29 @@ def hard(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def hidden(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many errors in single elements passed, in all dtypes and by all ways to check exact products."""
+    kinds = {
+        "zero in place of another number": ("zero",),
+        "another sign, also of zero": ("sign",),
+        "the last bit of the exponent, or its first": ("exponent", "exponent, high"),
+        "the first bit of the significand": ("first bit",),
+        "the last bit of the significand": ("last bit",),
+        "NaN, infinities": ("NaN", "infinity"),
+        "the largest finite number, the least above zero": ("largest", "least"),
+    }
+    exact = [row for row in rows if row["way"] != "library"]
+    lines = []
+    for text, names in kinds.items():
+        of = [row for row in exact if row["error"] in names]
+        planted, passed = (sum(row[name] for row in of) for name in ("planted", "passed"))
+        dtypes = dict.fromkeys(row["dtype"] for row in of if row["passed"])
+        lines.append(
+            [text, f"{planted:,}", f"{passed:,}" + (f", of {' and '.join(dtypes)}" if len(dtypes) == 1 else "")]
+        )
+    return table(["", "planted", "passed"], lines)
+
+
 def _share(row: Mapping[str, Any]) -> str:
     """Rounded down, so that only all are 100 %."""
     return f"{int(1000 * row['caught'] / row['planted']) / 10:g} %"

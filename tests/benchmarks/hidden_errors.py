@@ -45,13 +45,13 @@ def nothing_left(dtype: str, size: int, random: np.random.Generator) -> tuple[Ar
 
 
 HOSTILE: dict[str, Callable[[str, int, np.random.Generator], tuple[Array, Array]]] = {
-    **HARD, "one huge": one_huge, "nothing left": nothing_left,
+    **{f"{kind} sums": make for kind, make in HARD.items()}, "one huge": one_huge, "nothing left": nothing_left,
 }  # fmt: skip
 
 
 def measure(trials: int = 20, ways: tuple[str, ...] = (SHORT, *WAYS, "library")) -> dict[str, Any]:
     """How many errors of each kind were planted, and how many passed, by the way to check."""
-    rows = [row for way in ways for dtype in FORMATS for row in _rows(way, dtype, trials)]
+    rows = [row for way in ways for dtype in FORMATS for row in _of_kinds(_rows(way, dtype, trials))]
     names = list(dict.fromkeys(row["error"] for row in rows))
     lines = [
         [way, dtype, *(_told([row for row in rows if (row["way"], row["dtype"], row["error"]) == (way, dtype, name)])
@@ -60,6 +60,25 @@ def measure(trials: int = 20, ways: tuple[str, ...] = (SHORT, *WAYS, "library"))
     ]  # fmt: skip
     print(table(["passed", "", *names], lines))
     return {"rows": rows}
+
+
+def _of_kinds(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Those of all kinds of products together, by error; and of which kinds errors passed."""
+    by_error: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        start = {
+            "way": row["way"],
+            "dtype": row["dtype"],
+            "error": row["error"],
+            "planted": 0,
+            "passed": 0,
+            "kinds": [],
+        }
+        sums = by_error.setdefault(row["error"], start)
+        sums["planted"] += row["planted"]
+        sums["passed"] += row["passed"]
+        sums["kinds"] += [row["kind"]] * (row["passed"] > 0)
+    yield from by_error.values()
 
 
 def _told(rows: list[dict[str, Any]]) -> str:

@@ -147,34 +147,24 @@ def odd_products() -> str:
     return matmul_tables.odd(read(f"matmul_small_{GPU}.json"))
 
 
-def product_errors() -> str:
-    """Which errors in products are caught."""
-    return error_tables.found(read(f"product_errors_{CORES}.json")["rows"])
+def caught(by: str) -> str:
+    """Which errors in products are caught, exact products or those by a library."""
+    return error_tables.found(read(f"{by}_errors_{CORES}.json")["rows"])
 
 
-def product_curve() -> str:
-    """The same by the size of the error."""
-    return error_tables.curve(read(f"product_errors_{CORES}.json")["rows"])
+def curve(by: str, *first: str) -> str:
+    """The same by the size of the error; `first` is the heading of the largest one."""
+    return error_tables.curve(read(f"{by}_errors_{CORES}.json")["rows"], *first)
 
 
-def hard_product_errors() -> str:
+def hard_errors(by: str) -> str:
     """What may pass in hard products."""
-    return error_tables.hard(read(f"product_errors_{CORES}.json")["hard"])
+    return error_tables.hard(read(f"{by}_errors_{CORES}.json")["hard"])
 
 
-def library_errors() -> str:
-    """Which errors in products by a library are caught."""
-    return error_tables.found(read(f"library_errors_{CORES}.json")["rows"])
-
-
-def library_curve() -> str:
-    """The same by the size of the error."""
-    return error_tables.curve(read(f"library_errors_{CORES}.json")["rows"], "largest")
-
-
-def hard_library_errors() -> str:
-    """What may pass in hard products by a library."""
-    return error_tables.hard(read(f"library_errors_{CORES}.json")["hard"])
+def hidden_errors() -> str:
+    """What passes in elements far below the largest ones of their rows."""
+    return error_tables.hidden(read(f"hidden_errors_{CORES}.json")["rows"])
 
 
 def planted() -> str:
@@ -272,8 +262,10 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "odd products": odd_products,
     },
     DOCS / "verification.md": {
-        "product errors": product_errors, "product curve": product_curve, "hard product errors": hard_product_errors,
-        "library errors": library_errors, "library curve": library_curve, "hard library errors": hard_library_errors,
+        "product errors": partial(caught, "product"), "product curve": partial(curve, "product"),
+        "hard product errors": partial(hard_errors, "product"), "hidden errors": hidden_errors,
+        "library errors": partial(caught, "library"), "library curve": partial(curve, "library", "largest"),
+        "hard library errors": partial(hard_errors, "library"),
         "planted errors": planted, "verified rates": verified,
         "verified rates, H100": partial(verified, "H100"), "verified rates, two cores": partial(verified, CORES),
     },
