@@ -219,7 +219,7 @@ def test_process_that_cannot_be_killed_ends_the_run(
         with pytest.warns(PipelineWarning, match="no progress"):
             watch(0)
         time.sleep(0.1)
-        with pytest.raises(PipelineError, match=r"^a task: expected progress .*; process \d+ cannot be killed: "):
+        with pytest.raises(PipelineError, match=r"^a task: expected progress .*; process \d+ cannot be killed; "):
             watch(0)
 
 

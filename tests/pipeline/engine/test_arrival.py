@@ -46,7 +46,7 @@ def test_another_chunk_is_found(tmp_path: Path, mode: str, monkeypatch: pytest.M
     np.zeros(3000, np.int32).tofile(tmp_path / "samples.bin")
     monkeypatch.setattr(pipeline.engine.aggregate, "compute_chunks", of_another_chunk)
     how = Settings(placement=Placement(device="cpu"), verify=mode, chunk_bytes=6000)
-    with pytest.raises(VerificationError, match=r"^histogram: chunk 1 \(.*\): .* or is of another chunk; "):
+    with pytest.raises(VerificationError, match=r"^histogram: chunk 1 \(.*\): .* or belongs to another chunk; "):
         run(HISTOGRAM, HistogramOptions(), open_source((str(tmp_path / "samples.bin"),)), how)
 
 
