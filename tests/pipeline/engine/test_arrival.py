@@ -57,8 +57,7 @@ def test_partial_that_changes_on_its_way_is_found(tmp_path: Path, mode: str, mon
     how = Settings(placement=Placement(device="cpu"), verify=mode)
     with pytest.raises(
         VerificationError,
-        match=r"^histogram: chunk 0 \(.*\): the result of worker inproc.* arrived "
-        "corrupted, ",
+        match=r"^histogram: chunk 0 \(.*\): the result of worker inproc.* arrived corrupted, ",
     ):
         run(HISTOGRAM, HistogramOptions(), open_source((str(tmp_path / "samples.bin"),)), how)
 
