@@ -23,7 +23,9 @@ from pipeline.threads import THREADS, cores
 
 # Bytes of a part on a CPU, and how many times as large as its partials it is at least: these are all held.
 PART_BYTES, PART_OF_PARTIAL = 2**23, 64
-COMPARED = 2**11  # samples of which a compiled check and the reference both make a partial
+# Samples of which a compiled check and the reference both make a partial; of jobs that depend on where samples are, as
+# many as a check takes row by row if rows are long.
+COMPARED, LOCATED = 2**11, 2**13
 MOST_COMPARED = 64  # options whose checks are known to agree with their references
 
 Item = TypeVar("Item")
@@ -176,7 +178,9 @@ def recompute(work: Work, samples: NDArray[Any], start: int) -> list[NDArray[Any
             continue
         first = work.start + start if job.workflow.located else 0
         if work.verify == "full" or _agreeing.get(_key(job, samples)) is None:
-            _compare(job, samples[: min(COMPARED, job.workflow.compared(job.options))], first)
+            length = min(LOCATED if job.workflow.located else COMPARED, job.workflow.compared(job.options))
+            run = random_run(len(samples), length, work.seed, start) if job.workflow.located else slice(length)
+            _compare(job, samples[run], first + (run.start or 0))
         check.add(samples, first)
         partials.append(check.partial())
     return partials
