@@ -200,7 +200,7 @@ def _used(jobs: Sequence[Job], covered: Covered, use: Callable[[list[Any]], Made
     """What is made of the sums of a pass; VerificationError if they break an invariant, or change meanwhile."""
     totals = Totals(jobs)
     totals.add([covered.partials])
-    return totals.used(totals.agreed(covered.samples), covered.samples, use)
+    return totals.used(list(covered.partials), covered.samples, use)
 
 
 def _one_pass(kind: str, arrays: Sequence[Any], work: Work) -> Covered:

@@ -23,7 +23,7 @@ from workflows.reduce import REDUCE, ReduceOptions
 
 SAMPLES = np.random.default_rng(3).integers(0, 100, 40_000).astype(np.int32)
 PART_BYTES = 20_000
-TRIALS = 300
+TRIALS = 100
 
 
 def moved(partial: NDArray[Any]) -> None:
