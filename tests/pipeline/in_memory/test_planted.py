@@ -93,7 +93,10 @@ def test_a_wrong_sum_of_partials_is_found(workflow: Any, options: Any, verify: s
             covered(wrong)
 
 
-def test_sums_that_change_while_results_are_made_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("samples", "text"), [(SAMPLES[:99], "a partial changed"), (SAMPLES, "the sum of all chunks")])
+def test_sums_that_change_while_results_are_made_are_found(
+    samples: NDArray[Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finalize = HISTOGRAM.finalize
 
     def changed(partial: NDArray[Any], options: Any) -> Any:
@@ -101,8 +104,8 @@ def test_sums_that_change_while_results_are_made_are_found(monkeypatch: pytest.M
         return finalize(partial, options)
 
     monkeypatch.setitem(WORKFLOWS, "histogram", replace(HISTOGRAM, finalize=changed))
-    with pytest.raises(VerificationError, match="the sum of all chunks"):
-        pipeline.run("histogram", SAMPLES, bins=10, range=(0, 100))
+    with pytest.raises(VerificationError, match=text):
+        pipeline.run("histogram", samples, chunk_bytes=PART_BYTES, bins=10, range=(0, 100))
 
 
 @pytest.mark.parametrize("place", ["merge", "on the way"])
