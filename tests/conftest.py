@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import pipeline.engine.run_loop
 import pipeline.process.last_words
@@ -25,6 +26,9 @@ from tests.emulator.cupy import on_host
 from tests.emulator.device import HOST
 from tests.emulator.kinds import KINDS, ORDERS
 from tests.emulator.records import FOLDER
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 TESTS = Path(__file__).parent
 FIRST = "project/test_project.py"  # ruff and mypy, so that a typo fails in seconds

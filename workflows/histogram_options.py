@@ -50,8 +50,8 @@ class HistogramOptions:
         default=None,
         metadata={
             "help": f"Number of equal bins, 1 to {MAX_BINS}, or a rule of NumPy that chooses it: {', '.join(RULES)}. "
-            f"By default {DEFAULT_BINS}; of integers with `--range`, as many as are a whole number wide (with `auto` "
-            f"at most {DEFAULT_BINS}).",
+            f"By default {DEFAULT_BINS}; for integers with `--range`, a number that makes them a whole number wide "
+            f"(with `auto`, at most {DEFAULT_BINS}).",
             "metavar": "N",
             "read": read_bins,
         },
@@ -71,7 +71,7 @@ class HistogramOptions:
         default=None,
         metadata={
             "help": "File of ascending bin edges: text with one edge per line, or .npy. Replaces --bins and --range. "
-            "With rows, a .npy of two dimensions may have edges for each row.",
+            "With rows, a two-dimensional .npy may have edges for each row.",
             "metavar": "FILE",
             "read": read_edges,
             "of_file": True,

@@ -51,8 +51,8 @@ class MatmulOptions:
         default="exact",
         metadata={
             "metavar": "exact|float",
-            "help": "Of floats. exact: the same bits everywhere. float: those of cuBLAS, or of the CPU's BLAS, rounded "
-            "by the library; bits differ between machines. Integers are multiplied exactly in any case.",
+            "help": "For floats. exact: the same bits everywhere. float: by cuBLAS or the CPU's BLAS, rounded by the "
+            "library; bits differ between machines. Integers are multiplied exactly in any case.",
         },
     )
 

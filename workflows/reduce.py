@@ -187,7 +187,7 @@ def label(position: int, options: ReduceOptions) -> str:
 
 _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     name="reduce",
-    summary="Compute exact sums, means, variances, skewness, kurtosis, norms, quantiles, extremes and their places.",
+    summary="Compute exact sums, means, variances, skewness, kurtosis, norms, quantiles, extremes and their positions.",
     example="'run-*.bin' --dtype int16 --op sum,std",
     options=ReduceOptions,
     compute=compute,

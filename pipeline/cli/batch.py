@@ -173,18 +173,17 @@ run_command = Command(
         click.Argument(["path"], metavar="JOBS.toml", shell_complete=complete_files),
         Flag(["--only"], multiple=True, metavar="NAME", help="Run the jobs of this name alone; may be given several "
              "times."),
-        Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object for each job, on a line of "
-             "its own, when it ends; the table goes to stderr."),
-        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Do not say on stderr which job begins."),
-        Flag(["--resume"], group=PLACE, is_flag=True, help="Leave out jobs that are finished, with the same inputs and "
-             "outputs, and continue the one that was interrupted."),
-        Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing, and say of each job what it would need, as "
-             "`plan` does."),
+        Flag(["--json", "as_json"], group=OUTPUT, is_flag=True,
+             help="Print one JSON object per line when each job ends; the table goes to stderr."),
+        Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Do not report on stderr which job begins."),
+        Flag(["--resume"], group=PLACE, is_flag=True,
+             help="Skip jobs that are finished, with the same inputs and outputs, and continue the interrupted one."),
+        Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing; say what each job would need, like `plan`."),
         Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop all after 90s, 30m or 2h, "
              "with exit status 75."),
     ],
     callback=_command_callback,
-    help="Run the jobs that a file names, one after another, on one cluster. One that fails does not keep the others "
-         "from running.\n\nExit status: that of the worst job, 3 before 1 before 2.",
+    help="Run the jobs in a file, one after another, on one cluster. A job that fails does not keep the others from "
+         "running.\n\nExit status: that of the worst job, 3 before 1 before 2.",
     example="night.toml --resume",
 )  # fmt: skip

@@ -6,7 +6,7 @@ JOBS, OTHERS, BATCHES, RESULTS = "Jobs", "Other commands", "Batches", "Results" 
 LISTED = {
     "histogram": (JOBS, "Count samples into bins."),
     "reduce": (JOBS, "Compute exact sums, means, variances, skewness, kurtosis, norms, quantiles, extremes and their "
-               "places."),
+                     "positions."),
     "quantile": (JOBS, "Compute exact quantiles of data of any size."),
     "digest": (JOBS, "Compute the BLAKE3 of the samples, the same for every format, chunk size and number of devices."),
     "matmul": (JOBS, "Multiply matrices, or stacks of them."),

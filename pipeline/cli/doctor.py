@@ -14,7 +14,7 @@ from pipeline.process.last_words import emit
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Check what jobs need of this machine, each within a limit of time.
+    """Check what jobs need of this machine, each with a time limit.
 
     A line is `ok`; `note`: jobs run, but slower or with less than they could; `problem`: some jobs fail; or `skipped`,
     because of another line. Notes and problems say what to do. Exit status: 0 without a problem, else 1.

@@ -33,7 +33,7 @@ SHOWN = 20  # arrays of a file; --json has all
 @click.option("--recursive", is_flag=True, help="All files below a folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(files: tuple[str, ...], recursive: bool, as_json: bool) -> None:
-    """Say what files are, from their headers alone, and with which command they can be read.
+    """Say what files are, from their headers only, and which command reads them.
 
     FILES are paths, patterns or @LIST; FILE::MEMBER is one array of a file, FILE[SLICE] a slice of it. Exit status 2 if
     one of them cannot be read.

@@ -26,16 +26,16 @@ def input_flags() -> list[click.Option]:
     """How to read the input."""
     return [
         Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, shell_complete=complete_dtypes,
-             help=f"Of raw files: {', '.join(NAMES)}; those that end with p are packed."),
+             help=f"Of raw files: {', '.join(NAMES)}; those with a final p are packed."),
         Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),
         Flag(["--spool"], group=INPUT, is_flag=True, help="Write standard input to a temporary file first, so that "
              "a job can read it twice or in another order."),
-        Flag(["--part"], group=INPUT, type=click.Choice(PARTS), help="Of complex samples: the part that counts; abs is "
-             "the magnitude, phase the angle in radians."),
-        Flag(["--recursive"], group=INPUT, is_flag=True, help="A folder stands for all files below it, sorted by their "
-             "paths, without hidden ones."),
+        Flag(["--part"], group=INPUT, type=click.Choice(PARTS),
+             help="The part of complex samples that counts; abs is the magnitude, phase the angle in radians."),
+        Flag(["--recursive"], group=INPUT, is_flag=True,
+             help="A folder stands for all files below it, sorted by path, except hidden ones."),
     ]  # fmt: skip
 
 

@@ -25,6 +25,6 @@ def _of_job(name: str) -> click.Command:
 def plan() -> None:
     """Say what a run of a job will need: chunks, passes, memory, disk and seconds, without running it.
 
-    Write `plan` before the job, and its own options behind it; JOB --dry-run is the same. What cannot fit is refused,
+    Write `plan` before a job and its options; JOB --dry-run is the same. What cannot fit is refused,
     with status 2. The first plan of a job measures this machine for some seconds.
     """

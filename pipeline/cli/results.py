@@ -181,13 +181,13 @@ READ = f"A result is a file that -o wrote, {', '.join(SUFFIXES)}."
 show_command, merge_command, diff_command, verify_command = (
     Command(
         "show", callback=_show,
-        params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", help="Write it in another "
-                "format, a picture among them, as the suffix says."),
+        params=[_result("path"), Flag(["-o", "--output"], group=OUTPUT, metavar="FILE",
+                                      help="Write it in the format of the suffix, also as a picture."),
                 Flag(["--draw"], group=OUTPUT, type=click.Choice(pictures.HOW), default="counts", shown="counts",
                      help="What a picture of -o shows: counts; log, the same on a logarithmic scale; or cumulative, "
                      "the share of the samples up to a value."),
-                Flag(["--against"], group=OUTPUT, metavar="FILE", help="Draw another histogram of the same bins, "
-                     "too, and the ratio of both."), _json_flag()],
+                Flag(["--against"], group=OUTPUT, metavar="FILE",
+                     help="Also draw another histogram of the same bins, and the ratio of both."), _json_flag()],
         help="Show a saved result: its numbers, what was checked, where it was computed, as the run printed it. "
              f"{READ}",
         example="counts.json -o counts.png",
@@ -198,14 +198,14 @@ show_command, merge_command, diff_command, verify_command = (
                 Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=True, help="Where the sum goes."),
                 _json_flag()],
         help="Add saved results of different files up: the numbers of one run over all of them, to the last bit. "
-             f"Different axes, dtypes and options are refused, and files that two results counted. {READ}",
+             f"Results with different axes, dtypes or options, or that count the same file, are refused. {READ}",
         example="monday.json tuesday.json -o week.json",
     ),
     Command(
         "diff", callback=_diff,
         params=[_result("a"), _result("b"), _json_flag()],
         help="Say whether two saved results have the same numbers, bit by bit, and where they differ; times, devices "
-             f"and names of files may differ. {READ} Exit status: 0 equal, 1 different, 2 an error.",
+             f"and file names are ignored. {READ} Exit status: 0 equal, 1 different, 2 an error.",
         example="monday.json tuesday.json",
     ),
     Command(
@@ -213,8 +213,8 @@ show_command, merge_command, diff_command, verify_command = (
         params=[_result("path"), click.Argument(["files"], nargs=-1, required=True, metavar="FILES...",
                                                 shell_complete=complete_files),
                 Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr.")],
-        help="Check a saved result against its data, without a GPU: the job is run again on the CPU as it was asked "
-             "for then, every sample is checked by another computation, and every number compared. "
+        help="Check a saved result against its data, without a GPU: the recorded request runs again on the CPU, every "
+             "sample is checked by another computation, and every number compared. "
              f"{READ} Exit status: 0 verified, 3 a number differs.",
         example="counts.json 'run-*.bin'",
     ),

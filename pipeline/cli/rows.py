@@ -14,8 +14,8 @@ def row_flags() -> list[click.Option]:
     """What a row is."""
     return [
         Flag(["--channels"], group=INPUT, type=int, metavar="N", help="Give each of N channels a result of its own."),
-        Flag(["--layout"], group=INPUT, type=click.Choice(LAYOUTS), shown="interleaved", help="Whether the samples of "
-             "channels take turns or follow each other, one channel after another."),
+        Flag(["--layout"], group=INPUT, type=click.Choice(LAYOUTS), shown="interleaved",
+             help="Whether channels alternate sample by sample, or are stored one after another."),
         Flag(["--segment"], group=INPUT, type=int, metavar="N", help="Give each run of N samples a result of its own; "
              "the last run may be shorter."),
         Flag(["--by"], group=INPUT, type=click.Choice(["file"]), help="Give each file a result of its own."),

@@ -45,14 +45,14 @@ def preparation_flags() -> list[click.Option]:
         Flag(["--where"], group=INPUT, metavar="CONDITION", help="Count only samples for which this holds: "
              "'0 <= x < 4000 and x != 7'. x is the sample, i its index, other names are columns; with + - * / sqrt "
              "abs and or not."),
-        Flag(["--column"], group=INPUT, multiple=True, type=_Column(), metavar="NAME=FILE.npy", help="Name an array of "
-             "one number for each sample, for --where. May be given several times."),
-        Flag(["--mask"], group=INPUT, metavar="FILE.npy", help="Count only samples where this array is not 0: bool or "
-             "uint8, of the same shape."),
-        Flag(["--missing"], group=INPUT, multiple=True, type=_Missing(), metavar="VALUE", help="Leave out samples "
-             "equal to this; nan for NaN. May be given several times."),
-        Flag(["--gain"], group=INPUT, type=float, metavar="NUMBER", help="Replace each sample x that counts by "
-             "x * gain + bias, in float64."),
+        Flag(["--column"], group=INPUT, multiple=True, type=_Column(), metavar="NAME=FILE.npy",
+             help="Name an array with one number per sample, for --where. May be given several times."),
+        Flag(["--mask"], group=INPUT, metavar="FILE.npy",
+             help="Count only samples where this array, bool or uint8 of the same shape, is not 0."),
+        Flag(["--missing"], group=INPUT, multiple=True, type=_Missing(), metavar="VALUE",
+             help="Leave out samples equal to this; nan means NaN. May be given several times."),
+        Flag(["--gain"], group=INPUT, type=float, metavar="NUMBER",
+             help="Replace each selected sample x by x * gain + bias, in float64."),
         Flag(["--bias"], group=INPUT, type=float, metavar="NUMBER", help="Added after --gain."),
         Flag(["--transform"], group=INPUT, type=click.Choice(tuple(TRANSFORMS)), help="Applied after --bias."),
     ]  # fmt: skip

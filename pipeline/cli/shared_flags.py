@@ -37,8 +37,9 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--also"], group=COMPUTATION, multiple=True, metavar="JOB", help="Another job over the same samples, "
              "which are read once for all: 'reduce --op sum,std -o sums.json', with its own options and its own "
              "output. May be given several times.") if aggregation else None,
-        Flag(["--with-digest"], group=COMPUTATION, is_flag=True, help="Name the BLAKE3 of all samples beside the "
-             "result, from the same read.") if aggregation and workflow.name != DIGEST else None,
+        Flag(["--with-digest"], group=COMPUTATION, is_flag=True,
+             help="Add the BLAKE3 of all samples to the result, from the same read.")
+        if aggregation and workflow.name != DIGEST else None,
         kernel_flag(),
         Flag(["--verify"], group=COMPUTATION, type=click.Choice(VERIFY), default="auto", shown="auto",
              help=_checked(workflow)),
@@ -61,19 +62,19 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
              "of stderr: lines for people, or one JSON object per line, with progress every ten seconds."),
         Flag(["-q", "--quiet"], group=OUTPUT, is_flag=True, help="Show no progress on stderr, and print the "
              "verdict in one line instead of the panel."),
-        Flag(["--dry-run"], group=PLACE, is_flag=True, help="Run nothing, and say what the run would need: chunks, "
-             "memory, disk and seconds; as `plan` does."),
+        Flag(["--dry-run"], group=PLACE, is_flag=True,
+             help="Run nothing; say what the run would need, like `plan`: chunks, memory, disk and seconds."),
         Flag(["--resume"], group=PLACE, is_flag=True, help="Continue the unfinished run of exactly this request, if "
              "there is one."),
         Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
              help="What to compute on; the result is the same."),
         Flag(["--gpus"], group=PLACE, type=Gpus(), metavar="N|all|idle|LIST", shown="as many as finish first",
-             help="GPUs that take part: a number of them, all, the idle ones, or a list of UUIDs or of indices as in "
-             "nvidia-smi, like 0,2; a single index needs a comma: 2,."),
+             help="GPUs to use: a number, all, the idle ones, or a list of UUIDs or of indices as in nvidia-smi, like "
+                  "0,2; a single index needs a comma: 2,."),
         Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
              help=f"Bytes per {'chunk' if aggregation else 'region, inputs and output together'}, like 256MiB."),
-        Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="GPU memory that the tasks of a "
-             "GPU may use."),
+        Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE",
+             help="Memory that tasks may use on each GPU."),
         None if aggregation else Flag(["--memory-limit"], group=PLACE, type=Size(), metavar="SIZE", help="Memory that "
                                       "the tasks of a process may use."),
         Flag(["--scheduler"], group=PLACE, metavar="ADDRESS", help="Run on this existing Dask cluster."),
@@ -85,7 +86,7 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--time-limit"], group=PLACE, type=Duration(), metavar="DURATION", help="Stop after 90s, 30m or 2h, with "
              "exit status 75."),
         Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
-             help="Kill a process that reads, copies and computes nothing for this long, and do its task again."),
+             help="Kill a process without progress for this long, and repeat its task."),
         Flag(["--dashboard-address"], group=PLACE, metavar=":PORT", help="Serve the Dask dashboard on 127.0.0.1, at "
              ":8787 for example, or at any free port with :0."),
     ]  # fmt: skip
@@ -104,8 +105,8 @@ def _checked(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
         return "Independent code on the CPU checks every element, unless this is off."
     cut = "region" if isinstance(workflow, ArrayJob) else "chunk"
     text = (
-        f"What independent code on the CPU checks: auto, as much as takes no longer than the run, at least 1 % of each "
-        f"{cut}; full, everything; sample, a random 1/256 of each {cut}; off, nothing."
+        f"What independent code on the CPU checks: auto, as much as possible in the time of the run, at least 1 % of "
+        f"each {cut}; full, everything; sample, a random 1/256 of each {cut}; off, nothing."
     )
     return text if isinstance(workflow, ArrayJob) else f"{text} Invariants are checked in every mode."
 
@@ -115,6 +116,6 @@ def output_flag(workflow: Aggregation[Any] | ArrayJob[Any]) -> click.Option:
     if isinstance(workflow, ArrayJob):
         text = f"Where the array goes: {KNOWN}. It appears once it is verified."
     else:
-        text = f"Write the result, as the suffix says: {', '.join(workflow.formats)}."
+        text = f"Write the result in the format of the suffix: {', '.join(workflow.formats)}."
     required = isinstance(workflow, ArrayJob)
     return Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=required, help=text)

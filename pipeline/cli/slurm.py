@@ -101,8 +101,8 @@ slurm_command = Command(
                        shell_complete=_complete),
         Flag(["--time"], group=PLACE, default="1:00:00", show_default=True, metavar="TIME", help="Reservation, as "
              "sbatch takes it."),
-        Flag(["--gpus-per-node", "gpus"], group=PLACE, type=click.IntRange(1), metavar="N", help="GPUs to reserve; the "
-             "job takes as many of them as finish first, unless it says --gpus."),
+        Flag(["--gpus-per-node", "gpus"], group=PLACE, type=click.IntRange(1), metavar="N",
+             help="GPUs to reserve; the job uses the number that finishes first, unless it has --gpus."),
         Flag(["--cpus-per-task", "cpus"], group=PLACE, type=click.IntRange(1), metavar="N", help="Cores to reserve."),
         Flag(["--mem", "memory"], group=PLACE, metavar="SIZE", help="Memory to reserve, as sbatch takes it."),
         Flag(["--directive"], group=PLACE, multiple=True, metavar="TEXT", help="Another line for sbatch, like "
@@ -111,6 +111,6 @@ slurm_command = Command(
     callback=_slurm,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     help="Print a batch script for sbatch that runs a job, or `run JOBS.toml`. SLURM warns it two minutes before the "
-         "end of the reservation; it then stops, resumable, and is queued again.",
+         "end of the reservation; it then stops, requeues itself and resumes.",
     example="--gpus-per-node 2 --time 8:00:00 histogram 'run-*.bin' -o counts.json | sbatch",
 )  # fmt: skip

@@ -37,7 +37,7 @@ def study(
 ) -> None:
     """Check and time every variant of a job's kernels, beside the figures of the course and loops on the CPU.
 
-    Needs a GPU, but for baselines alone: --variant cpu_numpy.
+    Needs a GPU, except for CPU baselines: --variant cpu_numpy.
 
     Exit status 3: a correct variant disagreed with its reference, or a deliberately broken one was not caught.
     """
@@ -96,7 +96,7 @@ def study(
     metavar="NAME",
     help="Only this kernel or variant, or this instance of one, like 'merge<2>'; two are shown side by side.",
 )
-@click.option("--all", "every", is_flag=True, help="All instances, not one of each kernel.")
+@click.option("--all", "every", is_flag=True, help="All instances, instead of one per kernel.")
 @click.option("--arch", default="sm_86", show_default=True, metavar="SM", help="Compute capability to compile for.")
 @click.option("--sass", is_flag=True, help="Also print the machine code.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
