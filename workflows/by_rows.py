@@ -121,7 +121,12 @@ def _reference(workflow: Aggregation[Any], block: NDArray[Any], options: RowsOpt
         for group in np.split(places, cuts):
             first = indices.start + int(group[0])
             of_group = range(first, first + len(group) * options.rows.inner, options.rows.inner)
-            one = of_run(workflow, workflow.reference, block[group], options, row, of_group)
+            position = options.rows.position_of(first, row)
+            if workflow.located and workflow.within_rows:
+                of_group = range(position, position + len(group))
+            one = workflow.reference(block[group], options.of(row), *([of_group] if workflow.located else []))
+            if workflow.place and not workflow.located:
+                one = workflow.place(one, position)
             partial = one if partial is None else workflow.combine(partial, one)
         parts[row] = Part(len(places), np.asarray(partial))
     return encoded_rows(workflow.lines, parts)

@@ -14,7 +14,7 @@ from kernels.map.check import numpy_results, operands_at, right_results, wrong_p
 from kernels.map.gpu import OPERATIONS
 from kernels.map.promotion import combine
 from workflows.array_job import ArrayJob, Checked, Read
-from workflows.regions import Bounds, Spec, in_rows, sizes
+from workflows.regions import Bounds, Spec, in_rows, part_of_input, sizes
 
 SAMPLE = 4096  # elements of a piece that are also checked by NumPy
 
@@ -78,7 +78,7 @@ def check(
     random: np.random.Generator,
 ) -> Checked:  # fmt: skip
     """By integer arithmetic, bit for bit; a few thousand elements also by NumPy, so that neither decides alone."""
-    blocks = [read(number, bounds) for number, bounds in enumerate(needs(region, specs, options))]
+    blocks = [read(number, part_of_input(region, spec.shape)) for number, spec in enumerate(specs)]
     wrong = wrong_places(result, blocks, options.name)
     lines = _described(wrong, result, blocks, region, options) or _disagreements(
         result, blocks, region, options, random

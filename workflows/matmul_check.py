@@ -19,7 +19,7 @@ from kernels.matmul.factors import Factors
 from kernels.matmul.formats import FORMATS, result_dtype
 from workflows.array_job import Checked, Read, Shared
 from workflows.matmul_shapes import Matrices, matrices
-from workflows.regions import Bounds, Spec, sizes
+from workflows.regions import Bounds, Spec, part_of_input, sizes
 
 Array = NDArray[Any]
 
@@ -93,10 +93,11 @@ def _factors(read: Read, region: Bounds, shapes: Matrices, dtypes: Sequence[np.d
     most = getattr(read, "nbytes", math.inf) / (COPIES * max(4, *(dtype.itemsize for dtype in dtypes)))
 
     def read_part(number: int, lines: slice, inner: slice) -> Array:
-        ends = [rows, columns]
-        ends[number] = (ends[number][0] + lines.start, ends[number][0] + lines.stop)
-        bounds = shapes.needs(shapes.region(batch, *ends), (inner.start, inner.stop))[number]
-        block = read(number, bounds).astype(dtypes[number], copy=False)
+        first, products = (rows, columns)[number][0], (inner.start, inner.stop)
+        part = first + lines.start, first + lines.stop
+        outer = part_of_input(batch, shapes.shapes[number][:-2])
+        bounds = (*outer, products, part) if number else (*outer, part, products)
+        block = read(number, (products,) if shapes.vectors[number] else bounds).astype(dtypes[number], copy=False)
         return block.reshape((-1, 1) if number else (1, -1)) if shapes.vectors[number] else block
 
     return Factors(read_part, rows[1] - rows[0], shapes.inner, columns[1] - columns[0], sample.see, most)

@@ -79,3 +79,12 @@ def in_rows(spec: Spec, elements: int) -> Iterator[Bounds]:
         for start in range(0, spec.shape[axis], step):
             stop = min(start + step, spec.shape[axis])
             yield (*((i, i + 1) for i in outer), (start, stop), *rest)
+
+
+def part_of_input(region: Bounds, shape: tuple[int, ...]) -> Bounds:
+    """The elements of an input of a shape that NumPy broadcasts to a region.
+
+    For checks only: by what a computation uses they would read what it has wrong, too.
+    """
+    ends = zip(reversed(region), reversed(shape), strict=False)
+    return tuple((min(start, length - 1), min(stop, length)) for (start, stop), length in ends)[::-1]

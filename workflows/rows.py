@@ -184,6 +184,13 @@ class Rows:
         rows: NDArray[np.int64] = np.floor_divide(turn, np.int64(self.length)) * self.inner + position
         return rows
 
+    def position_of(self, index: int, row: int) -> int:
+        """Which of the samples of its row it is, by arithmetic of its own: `within` is checked with it."""
+        if self.sizes:
+            return index - sum(self.sizes[:row])
+        groups, turn = divmod(row, self.inner)
+        return (index - turn) // self.inner - groups * (self.length or 0)
+
     def within(self, index: int) -> int:
         """Which of the samples of its row it is."""
         return int(self.turns(np.array([index]))[0])

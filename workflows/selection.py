@@ -24,7 +24,7 @@ from kernels.select.tree import INDEX, SAMPLE, TRUE, Node, all_of
 from kernels.select.typed import Typed, typed
 from workflows.aggregation import Aggregation, Invariant, of_others
 from workflows.histogram import HISTOGRAM
-from workflows.selection_check import SelectedCheck
+from workflows.selection_check import SelectedCheck, values_to_check
 from workflows.selection_result import selected_result
 
 __all__ = ["INDEX", "SAMPLE", "Column", "Selection", "all_of", "of_mask", "present", "selected"]
@@ -85,9 +85,9 @@ class Selection:
         read = {name: column.read(indices, checks) for name, column in self.columns.items() if name in self.names}
         return {name: numbers.astype(numbers.dtype.newbyteorder("="), copy=False) for name, numbers in read.items()}
 
-    def values(self, samples: NDArray[Any], indices: range, checks: bool = False) -> dict[str, NDArray[Any]]:
+    def values(self, samples: NDArray[Any], indices: range) -> dict[str, NDArray[Any]]:
         """What every name stands for; the samples themselves in any case."""
-        values = {SAMPLE: samples, **self.beside(indices, checks)}
+        values = {SAMPLE: samples, **self.beside(indices)}
         if INDEX in self.names:
             values[INDEX] = np.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
         return values
@@ -251,7 +251,7 @@ def _reference(
     workflow: Aggregation[Options], selection: Selection, samples: NDArray[Any], options: Options, indices: range
 ) -> NDArray[Any]:
     """By NumPy's boolean indexing."""
-    mask = kept_reference(selection.condition, selection.values(samples, indices, checks=True), len(samples))
+    mask = kept_reference(selection.condition, values_to_check(selection, samples, indices), len(samples))
     some = samples[mask]
     if not len(some):
         return _counted(len(samples), _nothing(workflow, samples.dtype, options))  # type: ignore[no-any-return]
@@ -269,7 +269,7 @@ def _check(
     keeps = None if inner is None else KeptCheck.of(selection.typed(dtype))
     if inner is None or keeps is None:
         return None
-    return SelectedCheck(workflow, options, dtype, inner, keeps, partial(selection.values, checks=True))
+    return SelectedCheck(workflow, options, dtype, inner, keeps, partial(values_to_check, selection))
 
 
 def _excluded_some(counted: NDArray[Any], samples: int) -> str | None:

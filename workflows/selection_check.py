@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.select.check import KeptCheck
+from kernels.select.tree import INDEX, SAMPLE
 from workflows.aggregation import Aggregation, Check
+
+
+def values_to_check(selection: Any, samples: NDArray[Any], indices: range) -> dict[str, NDArray[Any]]:
+    """As `Selection.values`, for checks: columns are read again, and indices are worked out in another way."""
+    values = selection.beside(indices, checks=True) | {SAMPLE: samples}
+    if INDEX in selection.names:
+        values[INDEX] = indices.start + indices.step * np.indices(samples.shape)[0]
+    return values  # type: ignore[no-any-return]
 
 
 class SelectedCheck:

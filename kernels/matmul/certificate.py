@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul.formats import BITS, HALF_WAY, LOST, MOST_PRODUCTS, MOST_TOTAL, Format
+from kernels.matmul.formats import BITS, LOST, MOST_PRODUCTS, MOST_TOTAL, Format
 
 # Products at a time: sums of products of magnitudes of BITS bits are below 2**24, exact in float32 in any order.
 INNER = 2**10
-TERMS = 2**18  # of uncertain elements, at a time
 
 Array = NDArray[Any]
 
@@ -95,50 +94,3 @@ class Certificate:
 
 def _whole(exponents: Array) -> Array:
     return np.where(np.isfinite(exponents), exponents, 0).astype(np.int64)
-
-
-class DotProducts:
-    """Sums of products for some elements, term by term from the first on; each product and each sum is rounded.
-
-    Parameters
-    ----------
-    places
-        Of the elements in the product: indices along each axis.
-    exponents
-        Of their rows and columns, if factors have to be scaled to keep sums from overflowing; else None.
-    """
-
-    def __init__(self, places: Sequence[Array], exponents: Sequence[Array] | None) -> None:
-        self.places, self.exponents = places, exponents
-        self.sums = np.zeros(len(places[0]))
-        self.inner = 0
-
-    def add(self, a: Array, b: Array, batch: tuple[int, ...]) -> None:
-        """Add the terms of the next columns of A and rows of B, stacks that broadcast to `batch`."""
-        *outer, rows, columns = self.places
-        b = np.swapaxes(b, -1, -2)
-        a, b = (np.broadcast_to(factor, (*batch, *factor.shape[-2:])) for factor in (a, b))
-        length = a.shape[-1]
-        self.inner += length
-        step = max(1, TERMS // max(1, length))
-        for start in range(0, len(rows) if length else 0, step):
-            part = slice(start, start + step)
-            x, y = (
-                factor[(*(index[part] for index in outer), lines[part])].astype(np.float64)
-                for factor, lines in ((a, rows), (b, columns))
-            )
-            if self.exponents:
-                x, y = (
-                    np.ldexp(factor, HALF_WAY - exponent[part, None])
-                    for factor, exponent in zip((x, y), self.exponents, strict=True)
-                )
-            terms = x * y
-            terms[:, 0] += self.sums[part]
-            self.sums[part] = np.add.accumulate(terms, axis=1, out=terms)[:, -1]
-
-    def rounded(self, dtype: np.dtype[Any]) -> Array:
-        """The sums, each rounded once to a dtype."""
-        sums = self.sums
-        if self.exponents:
-            sums = np.ldexp(sums, self.exponents[0] + self.exponents[1] - 2 * HALF_WAY)
-        return sums.astype(dtype)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.matmul.certificate import Certificate, DotProducts
+from kernels.matmul.certificate import Certificate
+from kernels.matmul.cpu_dots import DotProducts
 from kernels.matmul.formats import FORMATS, Format, bits_of
 from kernels.matmul.rounding import WORDS, to_float, to_integer
 
@@ -133,8 +134,9 @@ class CpuProduct(Scales):
                 self.product[rows] = to_integer(words, self.result)
             else:
                 self.product[rows], uncertain[rows] = self._finished(words, rows)
+        self.sums = []
         self.uncertain = int(np.count_nonzero(uncertain))
-        self._defer(np.nonzero(uncertain), False)
+        self._defer(uncertain, False)
         return self.product
 
     def _finished(self, words: list[Array], rows: tuple[Any, ...]) -> tuple[Array, Array]:
@@ -148,10 +150,9 @@ class CpuProduct(Scales):
             product[nonfinite] = sums[nonfinite].astype(product.dtype)
         return product, ~(self.certificate.certain(rows) | nonfinite)
 
-    def _defer(self, places: tuple[Array, ...], scaled: bool) -> None:
+    def _defer(self, which: Array, scaled: bool) -> None:
         """Have elements computed term by term, once all parts are seen again."""
-        exponents = [np.broadcast_to(of, self.product.shape)[places] for of in self.exponents] if scaled else None
-        self.dots = DotProducts(places, exponents) if len(places[0]) else None
+        self.dots = DotProducts(which, self.exponents if scaled else None) if which.any() else None
 
     def needs_recompute(self) -> bool:
         """Whether `recompute` has to see every part (again) before the product is final."""
@@ -160,13 +161,13 @@ class CpuProduct(Scales):
     def recompute(self, a: Array, b: Array) -> None:
         """Compute the uncertain elements term by term: the next part, from the first one on."""
         assert self.dots and self.certificate
-        self.dots.add(a, b, self.product.shape[:-2])
+        self.dots.add(a, b)
         if self.dots.inner < self.certificate.inner:
             return
         # Sums that overflowed on the way are computed once more, scaled so that they cannot.
         finite = np.isfinite(self.dots.sums)
-        self.product[tuple(index[finite] for index in self.dots.places)] = self.dots.rounded(self.result)[finite]
-        self._defer(tuple(index[~finite] for index in self.dots.places), True)
+        np.copyto(self.product, self.dots.rounded(self.result), where=self.dots.which & finite)
+        self._defer(self.dots.which & ~finite, True)
 
 
 def tiles(shape: tuple[int, ...], height: int) -> Iterator[tuple[Any, ...]]:

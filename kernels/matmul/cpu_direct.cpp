@@ -17,6 +17,7 @@ class Tile {
     // Adds up the products of rows of A and columns of B, whose first numbers are these; false if one does not fit.
     bool add(int64_t rows_at, size_t rows, int64_t columns_at, size_t columns) {
         rows_ = rows, columns_ = columns, rows_at_ = rows_at, columns_at_ = columns_at;
+        ordered_ = SIDE, ends_known_ = false;
         const bool floats = a_.type >= FLOAT32;
         if (floats) measure_lines();
         bool fits = true;
@@ -31,15 +32,16 @@ class Tile {
         return fits;
     }
     // Bits of an element; counts it if it is computed term by term.
-    uint64_t element(size_t i, size_t j, uint64_t& uncertain) const {
+    uint64_t element(size_t i, size_t j, uint64_t& uncertain) {
         if (of_rows_.special[i] || of_columns_.special[j]) return of_specials(i, j);
         const int64_t of_row = of_rows_.exponent[i], of_column = of_columns_.exponent[j];
         if (certain(i, j)) return rounded(sum(i, j), of_row + of_column - 2 * format_.kept, format_);
         ++uncertain;
-        const double total = in_order(i, j, 1, 1);
+        if (ordered_ != i) add_in_order(i);
+        const double total = in_order_[j];
         if (std::isfinite(total)) return rounded(total, 0, format_);
         const double power_a = power_of_two(format_.half_way - of_row), power_b = power_of_two(format_.half_way - of_column);
-        return rounded(in_order(i, j, power_a, power_b), of_row + of_column - 2 * format_.half_way, format_);
+        return rounded(scaled_in_order(i, j, power_a, power_b), of_row + of_column - 2 * format_.half_way, format_);
     }
     Wide sum(size_t i, size_t j) const { return sums_[i * SIDE + j]; }
 
@@ -134,7 +136,7 @@ class Tile {
         }
         return !large;
     }
-    bool certain(size_t i, size_t j) const {
+    bool certain(size_t i, size_t j) {
         const double of_row = of_rows_.loss[i], of_column = of_columns_.loss[j], total = totals_[i * SIDE + j];
         double moved = of_row * of_columns_.size[j];
         moved += of_column * of_rows_.size[i];
@@ -142,14 +144,20 @@ class Tile {
         return moved <= (total < format_.most_total ? total : format_.most_total) * format_.share || is_empty(i, j);
     }
     // Whether all numbers of a row that are not zero come before or after those of a column.
-    bool is_empty(size_t i, size_t j) const {
-        size_t begin[2] = {inner_, inner_}, end[2] = {};
-        for (size_t k = 0; k < inner_; ++k) {
-            const bool some[2] = {of_row(i, k) != 0, of_column(k, j) != 0};
-            for (size_t n = 0; n < 2; ++n)
-                if (some[n]) begin[n] = end[n] ? begin[n] : k, end[n] = k + 1;
-        }
-        return begin[0] >= end[1] || begin[1] >= end[0];
+    bool is_empty(size_t i, size_t j) {
+        if (!ends_known_) find_ends();
+        return begin_[0][i] >= end_[1][j] || begin_[1][j] >= end_[0][i];
+    }
+    // Of each row and column, the place of its first number that is not zero, and the one after its last.
+    void find_ends() {
+        ends_known_ = true;
+        for (size_t n = 0; n < 2; ++n)
+            for (size_t line = 0; line < (n ? columns_ : rows_); ++line) {
+                size_t begin = inner_, end = 0;
+                for (size_t k = 0; k < inner_; ++k)
+                    if ((n ? of_column(k, line) : of_row(line, k)) != 0) begin = end ? begin : k, end = k + 1;
+                begin_[n][line] = begin, end_[n][line] = end;
+            }
     }
     double of_row(size_t i, size_t k) const { return number(a_, row_at(i, k)); }
     double of_column(size_t k, size_t j) const { return number(b_, column_at(k, j)); }
@@ -158,8 +166,24 @@ class Tile {
         load(stack, at, 1, &x);
         return x;
     }
-    // The sum of products, each rounded, of numbers times these powers of two, rounded after each addition.
-    double in_order(size_t i, size_t j, double power_a, double power_b) const {
+    // Of a row, all sums of products, each rounded, rounded after each addition: side by side they take hardly longer
+    // than the one that is asked for, and its neighbours mostly follow.
+    void add_in_order(size_t i) {
+        double row[DEPTH], line[DEPTH];
+        ordered_ = i;
+        for (size_t j = 0; j < columns_; ++j) in_order_[j] = 0;
+        for (size_t k = 0; k < inner_; k += DEPTH) {
+            const size_t depth = inner_ - k < DEPTH ? inner_ - k : DEPTH;
+            load(a_, row_at(i, k), depth, row);
+            for (size_t l = 0; l < depth; ++l) {
+                load(b_, column_at(k + l, 0), columns_, line);
+#pragma omp simd
+                for (size_t j = 0; j < columns_; ++j) in_order_[j] += row[l] * line[j];
+            }
+        }
+    }
+    // One of them, of numbers times these powers of two.
+    double scaled_in_order(size_t i, size_t j, double power_a, double power_b) const {
         double sum = 0;
         for (size_t k = 0; k < inner_; ++k) sum += (of_row(i, k) * power_a) * (of_column(k, j) * power_b);
         return sum;
@@ -185,6 +209,10 @@ class Tile {
     std::vector<Wide> sums_;
     std::vector<double> totals_;  // L of docs/matmul.md
     Lines of_rows_, of_columns_;
+    double in_order_[SIDE];
+    size_t ordered_ = SIDE;  // of which row they are
+    bool ends_known_ = false;
+    size_t begin_[2][SIDE], end_[2][SIDE];
     size_t rows_ = 0, columns_ = 0;
     int64_t rows_at_ = 0, columns_at_ = 0;
 };

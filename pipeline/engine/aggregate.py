@@ -16,7 +16,7 @@ from pipeline.engine.aggregate_beside import checks_of
 from pipeline.engine.aggregate_check import check_arrival, check_total
 from pipeline.engine.aggregate_journal import ChunksDone
 from pipeline.engine.aggregate_parts import WAITING_BYTES, Part, Parts
-from pipeline.engine.aggregate_plan import Job, Pass, surveys_due
+from pipeline.engine.aggregate_plan import Job, Pass, resolved, surveys_due
 from pipeline.engine.aggregate_task import ChunkResult, compute_chunks, recompute_parts, warm_up
 from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.inputs import check_order, check_passes, cluster_bytes, unchanged
@@ -122,8 +122,7 @@ def run_all(
                         checked[place] = min(checked[place], covered.checked)
                 if pass_ is main:
                     break
-                resolved = partial(_resolved, main.jobs, due)
-                main = replace(main, jobs=totals.used(partials, covered.samples, resolved))
+                main = replace(main, jobs=totals.used(partials, covered.samples, partial(resolved, main.jobs, due)))
                 samples, number, pass_ = covered.samples, number + 1, next_pass(main)
                 done = ChunksDone(journal, number, pass_)
                 chunks = plan_pass(loop, pass_, source, done)
@@ -163,12 +162,6 @@ def next_pass(main: Pass) -> Pass:
         return main
     pass_ = replace(main, jobs=tuple(job.survey() for job in due), again=True)
     return replace(pass_, verify="off", proven=True) if due[0].proven else pass_
-
-
-def _resolved(jobs: Sequence[Job], due: Sequence[bool], partials: Sequence[NDArray[Any]]) -> tuple[Job, ...]:
-    """The jobs, those that a survey ran for with what it completed."""
-    of_surveys = iter(partials)
-    return tuple(job.resolved(next(of_surveys)) if was else job for job, was in zip(jobs, due, strict=True))
 
 
 def _mode(loop: Run, pass_: Pass) -> str:

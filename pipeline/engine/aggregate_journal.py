@@ -61,7 +61,7 @@ class ChunksDone:
         self._journal, self._number, self._pass = journal, number, pass_
         self._cut, self._items = (0, 0), 0
         self._held: dict[int, tuple[int, _Finished]] = {}  # computed: how many parts are still to be checked
-        self._state = _State(Totals(pass_), np.zeros(0, bool), 0, 0)
+        self._state = _State(Totals(pass_.jobs), np.zeros(0, bool), 0, 0)
         self._written: _State | None = None
         if (row := journal.row("pass", number)) is not None:
             try:
@@ -85,7 +85,7 @@ class ChunksDone:
             place += size
         if place != len(row.content) or done.sum() != header["done"] or len(partials) != len(pass_.jobs) * done.any():
             raise ValueError("sizes that do not agree")
-        totals = Totals(pass_)
+        totals = Totals(pass_.jobs)
         if done.any():
             totals = totals.plus([partials])
         self._state = self._written = _State(totals, done, int(header["samples"]), int(header["checked"]))

@@ -160,6 +160,12 @@ def surveys_due(jobs: Sequence[Job]) -> list[bool]:
     return verified if any(verified) else [job.surveyed for job in jobs]
 
 
+def resolved(jobs: Sequence[Job], due: Sequence[bool], partials: Sequence[NDArray[Any]]) -> tuple[Job, ...]:
+    """The jobs, those that a survey ran for with what it completed."""
+    of_surveys = iter(partials)
+    return tuple(job.resolved(next(of_surveys)) if was else job for job, was in zip(jobs, due, strict=True))
+
+
 @dataclass(frozen=True)
 class Pass(PickledOnce):
     """What all tasks of one pass over the data share.

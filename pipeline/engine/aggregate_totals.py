@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_check import Partials
-from pipeline.engine.aggregate_plan import Pass
+from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import VerificationError
 from pipeline.storage.protocol import Source
 
@@ -19,17 +19,17 @@ Made = TypeVar("Made")
 class Totals:
     """The sum of all partials of each job."""
 
-    def __init__(self, pass_: Pass) -> None:
-        self._pass = pass_
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
         # Of each job, the sums in both orders: of successive chunks, each at least twice as long as the next one.
-        self._sums: list[tuple[list[Any], list[Any]]] = [([], []) for _ in pass_.jobs]
+        self._sums: list[tuple[list[Any], list[Any]]] = [([], []) for _ in jobs]
 
     def add(self, parts: Sequence[Partials]) -> list[NDArray[Any]]:
         """Add the partials of the parts of a chunk, in order; returns those of the chunk."""
         return [self._add(number, of_parts) for number, of_parts in enumerate(zip(*parts, strict=True))]
 
     def _add(self, number: int, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        combine, (forwards, backwards) = self._pass.jobs[number].workflow.combine, self._sums[number]
+        combine, (forwards, backwards) = self._jobs[number].workflow.combine, self._sums[number]
         chunk = _sum(parts, combine)
         _push(forwards, chunk, combine)
         # The later one is the first argument, everywhere; both never share their memory.
@@ -39,7 +39,7 @@ class Totals:
 
     def plus(self, chunks: Sequence[Partials]) -> Totals:
         """The sum of these and of the partials of further chunks."""
-        both = Totals(self._pass)
+        both = Totals(self._jobs)
         both._sums = [(list(forwards), list(backwards)) for forwards, backwards in self._sums]
         for partials in chunks:
             both.add([partials])
@@ -48,7 +48,7 @@ class Totals:
     def finish(self, source: Source, samples: int) -> list[NDArray[Any]]:
         """The sums, `agreed`, or the partials of no samples."""
         return self._agreed([job.empty(source) if (forward := self._whole(number)[0]) is None else forward
-                             for number, job in enumerate(self._pass.jobs)], samples)  # fmt: skip
+                             for number, job in enumerate(self._jobs)], samples)  # fmt: skip
 
     def used(self, totals: list[NDArray[Any]], samples: int, use: Callable[[list[NDArray[Any]]], Made]) -> Made:
         """What is made of the sums that `finish` has returned; they are compared once more afterwards.
@@ -66,7 +66,7 @@ class Totals:
 
     def _whole(self, number: int) -> tuple[Any, Any]:
         """The sum of all chunks in both orders; None if there are none."""
-        combine, (forwards, backwards) = self._pass.jobs[number].workflow.combine, self._sums[number]
+        combine, (forwards, backwards) = self._jobs[number].workflow.combine, self._sums[number]
         while len(forwards) > 1:
             forwards[-2:] = [combine(*forwards[-2:])]
         while len(backwards) > 1:
@@ -74,7 +74,7 @@ class Totals:
         return (forwards[0], backwards[0]) if forwards else (None, None)
 
     def _agreed(self, totals: list[NDArray[Any]], samples: int) -> list[NDArray[Any]]:
-        for number, (job, total) in enumerate(zip(self._pass.jobs, totals, strict=True)):
+        for number, (job, total) in enumerate(zip(self._jobs, totals, strict=True)):
             forward, backward = self._whole(number)
             name, end = job.workflow.name, "nothing was written; run again, and test this machine's memory"
             try:

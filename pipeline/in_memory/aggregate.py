@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engine.aggregate_plan import Job
+from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.pickle_once import PickledOnce
 from pipeline.errors import VerificationError
 from pipeline.in_memory.kinds import NAME
@@ -22,7 +23,9 @@ from pipeline.threads import THREADS, cores
 
 # Bytes of a part on a CPU, and how many times as large as its partials it is at least: these are all held.
 PART_BYTES, PART_OF_PARTIAL = 2**23, 64
-COMPARED = 2**11  # samples of which a compiled check and the reference both make a partial
+# Samples of which a compiled check and the reference both make a partial; of jobs that depend on where samples are, as
+# many as a check takes row by row if rows are long.
+COMPARED, LOCATED = 2**11, 2**13
 MOST_COMPARED = 64  # options whose checks are known to agree with their references
 
 Item = TypeVar("Item")
@@ -75,17 +78,30 @@ class Covered:
     checked: int
     parts: int
 
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it."""
+        kinds = [(one.dtype.str, one.shape) for one in self.partials]
+        digest = hashlib.sha256(repr((self.samples, self.checked, self.parts, kinds)).encode())
+        for partial in self.partials:
+            digest.update(partial.tobytes())
+        return digest.digest()
+
 
 def merged(work: Work, pieces: Iterable[Covered]) -> Covered:
-    """What successive samples give together, at least one piece; positions count from the first of them."""
-    return reduce(lambda a, b: _joined(work, a, b), pieces)
+    """What successive samples give together, at least one piece; positions count from the first of them.
 
-
-def _joined(work: Work, a: Covered, b: Covered) -> Covered:
-    partials = []
-    for job, first, second in zip(work.jobs, a.partials, b.partials, strict=True):
-        partials.append(job.workflow.combine(first, job.placed(second, a.samples)))
-    return Covered(tuple(partials), a.samples + b.samples, a.checked + b.checked, a.parts + b.parts)
+    Raises
+    ------
+    VerificationError
+        If the sum of the partials breaks an invariant, or is not the same in two orders of adding them up.
+    """
+    totals, samples, checked, parts = Totals(work.jobs), 0, 0, 0
+    for piece in pieces:
+        totals.add([[job.placed(partial, samples) if samples else partial
+                     for job, partial in zip(work.jobs, piece.partials, strict=True)]])  # fmt: skip
+        samples, checked, parts = samples + piece.samples, checked + piece.checked, parts + piece.parts
+    return Covered(tuple(totals.agreed(samples)), samples, checked, parts)
 
 
 def cover_on_cpu(work: Work, array: NDArray[Any]) -> Covered:
@@ -94,6 +110,8 @@ def cover_on_cpu(work: Work, array: NDArray[Any]) -> Covered:
     step = max(1, (work.part_bytes or max(PART_BYTES, PART_OF_PARTIAL * _partial_bytes(work, array))) // itemsize)
     starts, part = parts_on_cpu(array, work.ordered, step)
     balance = _Balance()
+    if len(starts) == 1:
+        return _part(work, part(0), 0, balance)
     return merged(work, on_threads(lambda start: _part(work, part(start), start, balance), starts, work.threads))
 
 
@@ -117,20 +135,25 @@ class _Balance:
 
 
 def _part(work: Work, samples: NDArray[Any], start: int, balance: _Balance) -> Covered:
-    """Compute and check a part: all of it if there is time, else a random run."""
+    """Compute and check a part: all of it if there is time, else a random run, whose partial is added to the others."""
     verify = work.verify
+    run = slice(0, 0 if verify == "off" else len(samples))
+    if verify == "sample" or (verify == "auto" and not balance.even):
+        length = max(-(-len(samples) // SAMPLED_SHARE[verify]), LEAST_BYTES[verify] // samples.dtype.itemsize)
+        run = random_run(len(samples), length, work.seed, start)
+    pieces = [
+        _piece(work, samples[first:stop], start + first, (first, stop) == (run.start, run.stop), balance)
+        for first, stop in ((0, run.start), (run.start, run.stop), (run.stop, len(samples))) if first < stop
+    ]  # fmt: skip
+    return pieces[0] if len(pieces) == 1 else replace(merged(work, pieces), parts=1)
+
+
+def _piece(work: Work, samples: NDArray[Any], start: int, checked: bool, balance: _Balance) -> Covered:
+    """Compute some samples, and check them if asked to."""
     began = perf_counter()
     partials = compute(work, samples, start)
     computed = perf_counter()
-    if verify == "off":
-        return finish(work, partials, len(samples), start, "cpu")
-    if verify == "full" or (verify == "auto" and balance.even):
-        run, of_run = slice(0, len(samples)), partials
-    else:
-        length = max(-(-len(samples) // SAMPLED_SHARE[verify]), LEAST_BYTES[verify] // samples.dtype.itemsize)
-        run = random_run(len(samples), length, work.seed, start)
-        of_run = compute(work, samples[run], start + run.start)
-    check = Check(run, of_run, recompute(work, samples[run], start + run.start))
+    check = Check(slice(0, len(samples)), partials, recompute(work, samples, start)) if checked else None
     covered = finish(work, partials, len(samples), start, "cpu", check)
     balance.computing += computed - began
     balance.checking += perf_counter() - computed
@@ -155,7 +178,9 @@ def recompute(work: Work, samples: NDArray[Any], start: int) -> list[NDArray[Any
             continue
         first = work.start + start if job.workflow.located else 0
         if work.verify == "full" or _agreeing.get(_key(job, samples)) is None:
-            _compare(job, samples[: min(COMPARED, job.workflow.compared(job.options))], first)
+            length = min(LOCATED if job.workflow.located else COMPARED, job.workflow.compared(job.options))
+            run = random_run(len(samples), length, work.seed, start) if job.workflow.located else slice(length)
+            _compare(job, samples[run], first + (run.start or 0))
         check.add(samples, first)
         partials.append(check.partial())
     return partials

@@ -13,7 +13,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
 from pipeline.in_memory.device import cover_on_gpu
 from pipeline.in_memory.kinds import NAME, view_of
@@ -26,6 +26,20 @@ IMPORTED = "__import__('pipeline.in_memory.blocks').__version__"
 MERGED = 16  # partials that a task merges
 IDLE_SECONDS = 60  # without any worker
 LOOK_SECONDS = 1.0  # between two looks for workers
+
+
+class Sent:
+    """What a task sends to the next one, with its digest."""
+
+    def __init__(self, covered: Covered) -> None:
+        self._covered, self._digest = covered, covered.digest
+
+    def received(self) -> Covered:
+        """It; raises VerificationError if it arrived changed."""
+        if self._covered.digest != self._digest:
+            raise VerificationError(f"{NAME}: the partial of a block arrived changed; nothing was returned; run again, "
+                                    "and test the memory")  # fmt: skip
+        return self._covered
 
 
 def cover_blocks(work: Work, array: Any) -> Covered:
@@ -56,7 +70,7 @@ def cover_blocks(work: Work, array: Any) -> Covered:
     merge = dask.delayed(partial(_merge, work), pure=False)
     while len(parts) > 1:
         parts = [merge(parts[first : first + MERGED]) for first in range(0, len(parts), MERGED)]
-    covered = _merge(work, [_computed(parts[0])])
+    covered = _merge(work, [_computed(parts[0])]).received()
     if not math.isnan(array.size) and covered.samples != array.size:
         raise _other_shape(f"{array.size} samples", str(covered.samples))
     return covered
@@ -110,9 +124,9 @@ def _cover_block(work: Work, dtype: np.dtype[Any], block: Any, shape: tuple[int,
     """Task: a block's `Covered`, as an array of one object."""
     block, got = adopted(block, dtype, shape), np.empty((1,) * np.ndim(block), object)
     if block.size:
-        got[...] = cover_on_cpu(work, block) if isinstance(block, np.ndarray) else cover_on_gpu(work, block)
+        got[...] = Sent(cover_on_cpu(work, block) if isinstance(block, np.ndarray) else cover_on_gpu(work, block))
     else:
-        got[...] = empty_partials(work, dtype) or _nothing()
+        got[...] = Sent(empty_partials(work, dtype) or _nothing())
     return got
 
 
@@ -152,11 +166,11 @@ def _other_shape(expected: str, got: str) -> UsageError:
                       "array is made")  # fmt: skip
 
 
-def _merge(work: Work, pieces: list[Any]) -> Covered:
+def _merge(work: Work, pieces: list[Any]) -> Sent:
     """Task: what successive blocks give together."""
-    covered = [piece.item() if isinstance(piece, np.ndarray) else piece for piece in pieces]
+    covered = [(piece.item() if isinstance(piece, np.ndarray) else piece).received() for piece in pieces]
     some = [piece for piece in covered if piece.samples]
-    return merged(work, some) if some else covered[0]
+    return Sent(merged(work, some) if some else covered[0])
 
 
 def check_workers() -> None:

@@ -7,13 +7,15 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, compress
-from typing import Any
+from typing import Any, TypeVar
 
-from pipeline.engine.aggregate_plan import Job, surveys_due
+from pipeline.engine.aggregate_plan import Job, resolved, surveys_due
+from pipeline.engine.aggregate_totals import Totals
 from pipeline.engine.selection import Preparation
 from pipeline.engine.verdict import Verdict, verified
-from pipeline.errors import PipelineError, UsageError, failure
+from pipeline.errors import PipelineError, UsageError, VerificationError, failure
 from pipeline.in_memory.aggregate import Covered, Work, cover_on_cpu, empty_partials, merged
 from pipeline.in_memory.array_job import run_array_job
 from pipeline.in_memory.blocks import cover_blocks
@@ -25,6 +27,8 @@ from pipeline.storage.array_source import accepted
 from pipeline.storage.column import Beside
 from pipeline.storage.protocol import Byteorder, Opening
 from workflows.array_job import ArrayJob
+
+Made = TypeVar("Made")
 
 COVERS: Mapping[str, Callable[[Work, Any], Covered]] = {NUMPY: cover_on_cpu, CUPY: cover_on_gpu, DASK: cover_blocks}
 WHERE = {NUMPY: "cpu", CUPY: "gpu"}  # what computes an array, by its kind
@@ -180,15 +184,31 @@ def _aggregate(kind: str, arrays: Sequence[Any], work: Work) -> list[Any]:
         surveyed = _one_pass(kind, arrays, replace(pass_, verify="off") if proven else pass_)
         checked = [min(least, surveyed.checked) if was and not proven else least
                    for was, least in zip(due, checked, strict=True)]  # fmt: skip
-        partials = iter(surveyed.partials)
-        jobs = tuple(job.resolved(next(partials)) if was else job for job, was in zip(work.jobs, due, strict=True))
-        work = replace(work, jobs=jobs)
+        work = replace(work, jobs=_used(pass_.jobs, surveyed, partial(resolved, work.jobs, due)))
     covered = _one_pass(kind, arrays, work)
     results = []
-    for job, partial, least in zip(work.jobs, covered.partials, checked, strict=True):
+    finalized = _used(
+        work.jobs, covered, lambda sums: [job.finalized(of) for job, of in zip(work.jobs, sums, strict=True)]
+    )
+    for result, least in zip(finalized, checked, strict=True):
         verdict = Verdict(work.verify, covered.samples, min(least, covered.checked), covered.parts, work.seed)
-        results.append(verified(job.finalized(partial), verdict))
+        results.append(verified(result, verdict))
     return results
+
+
+def _used(jobs: Sequence[Job], covered: Covered, use: Callable[[list[Any]], Made]) -> Made:
+    """What is made of the sums of a pass; VerificationError if they break an invariant, or change meanwhile."""
+    if covered.parts > 1:
+        totals = Totals(jobs)
+        totals.add([covered.partials])
+        return totals.used(list(covered.partials), covered.samples, use)
+    # Nothing was added up, and the invariants of a small array would be checked for a tenth of its time.
+    before = [one.tobytes() for one in covered.partials]
+    made = use(list(covered.partials))
+    if before != [one.tobytes() for one in covered.partials]:
+        raise VerificationError(f"{NAME}: a partial changed while a result was made of it; nothing was returned; run "
+                                "again, and test this machine's memory")  # fmt: skip
+    return made
 
 
 def _one_pass(kind: str, arrays: Sequence[Any], work: Work) -> Covered:

@@ -9,6 +9,7 @@ hexadecimal digits, 0xABC and 0xDEF, are the bytes BC FA DE or AB CD EF.
 from __future__ import annotations
 
 import ctypes
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from pipeline.errors import UsageError
+from pipeline.errors import UsageError, VerificationError
 from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import FilledPiece, Piece
 from pipeline.storage.planned_file import stored_bytes
 from pipeline.storage.protocol import PACKED, Opening
 
 SOURCE = Path(__file__).with_suffix(".cpp")
+
+COMPARED = 64  # groups, at a random place and at the end, that NumPy unpacks, too
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class Packing:
         stored : uint8 array, contiguous, `group_bytes` for each group
         samples : array of `dtype`, contiguous
             Gets `group` samples of each.
+
+        Raises
+        ------
+        VerificationError
+            If compiled code does not give NumPy's samples: on a CPU a check would read the same ones.
         """
         groups = len(stored) // self.group_bytes
         library = cxx.library(SOURCE)
@@ -74,6 +82,13 @@ class Packing:
         function.argtypes = ctypes.c_int, ctypes.c_bool, ctypes.c_bool, address, ctypes.c_size_t, address
         function.restype = None
         function(self.bits, self.big, self.signed, stored.ctypes.data, groups, samples.ctypes.data)
+        some = np.empty((min(groups, COMPARED), self.group), self.dtype)
+        for first in {secrets.randbelow(groups - len(some) + 1), groups - len(some)}:
+            part = slice(first, first + len(some))
+            self._unpack(stored.reshape(groups, self.group_bytes)[part], some)
+            if not np.array_equal(some, samples.reshape(groups, self.group)[part]):
+                raise VerificationError(f"samples of {self.bits} bits are unpacked wrongly on this CPU; there is no "
+                                        "result; run again, and test the memory")  # fmt: skip
 
     def _unpack(self, stored: NDArray[np.uint8], samples: NDArray[Any]) -> None:
         words = np.zeros((len(stored), 8), np.uint8)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.cases.cpp_digest import check_digest
 from tests.cases.cpp_histogram import check_added_counts
 from tests.cases.cpp_matmul import (
+    check_product_dots,
     check_product_elements,
     check_product_residues,
     check_product_rounding,
@@ -273,7 +274,7 @@ CHECKS = {
     "stencil": check_stencil, "sums": check_sums, "scattered": check_scattered, "map": check_map,
     "product sums": check_product_sums, "product residues": check_product_residues,
     "product rounding": check_product_rounding, "product elements": check_product_elements,
-    "digest": check_digest, "turns": check_turns, "rows": check_rows,
+    "product dots": check_product_dots, "digest": check_digest, "turns": check_turns, "rows": check_rows,
 }  # fmt: skip
 
 

@@ -111,3 +111,26 @@ def check_product_elements() -> int:
                 assert each.wrong(got) == []
         compared += got.size
     return compared
+
+
+def check_product_dots() -> int:
+    """Dot products in order, compiled and by NumPy, have the same bits; returns how many were compared."""
+    from unittest.mock import patch
+
+    from kernels.matmul import cpu_dots
+    from tests.cases.matmul import factors, same_bits
+
+    compared = 0
+    assert cpu_dots.functions() is not None
+    for sizes in SHAPES:
+        which = np.random.default_rng(sizes[0]).uniform(size=(sizes[0], sizes[2])) < 0.1
+        a, b = factors("ordinary", "float64", *sizes)
+        sums = []
+        for functions in (cpu_dots.functions, lambda: None):
+            with patch.object(cpu_dots, "functions", functions):
+                dots = cpu_dots.DotProducts(which, None)
+                dots.add(a, b)
+                sums.append(dots.sums[which])
+        same_bits(*sums)
+        compared += len(sums[0])
+    return compared

@@ -83,6 +83,7 @@ PAIRS = {
         (
             "matmul.cpu",
             "matmul.cpu_direct",
+            "matmul.cpu_dots",
             "matmul.cpu_narrow",
             "matmul.gpu",
             "matmul.small",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -74,10 +77,47 @@ class Unshuffle:
 
 
 def zstd(data: Any, size: int, out: Any = None) -> Any:
-    """Zstandard frames, into a buffer of the declared size."""
+    """Zstandard frames, into a buffer of the declared size, which they have to fill."""
+    stored, out = np.frombuffer(data, np.uint8), np.empty(size, np.uint8) if out is None else out
+    if (library := _zstd_library()) is None:
+        return _zstd_by_numcodecs(data, size, out)
+    # The first of several frames, or one that is skipped, does not say how much all of them have: the library does.
+    done = library.ZSTD_decompress(out.ctypes.data, size, stored.ctypes.data, len(stored))
+    if library.ZSTD_isError(done):
+        if (declared := zstd_size(bytes(data[:ZSTD_HEAD]))) is not None and declared > size:
+            raise ValueError(f"{declared} bytes where {size} were expected")
+        raise ValueError(f"Zstandard: {library.ZSTD_getErrorName(done).decode().lower()}, {size} bytes were expected")
+    if done != size:
+        raise ValueError(f"{done} bytes where {size} were expected")
+    return out
+
+
+@cache
+def _zstd_library() -> ctypes.CDLL | None:
+    """What numcodecs has with it; None if it hides its functions."""
+    try:
+        library = numcodecs_library("zstd")
+        functions = library.ZSTD_decompress, library.ZSTD_isError, library.ZSTD_getErrorName
+    except (OSError, AttributeError):
+        return None
+    address, number = ctypes.c_void_p, ctypes.c_size_t
+    for function, arguments, result in zip(
+        functions, ((address, number, address, number), (number,), (number,)),
+        (number, ctypes.c_uint, ctypes.c_char_p), strict=True,
+    ):  # fmt: skip
+        function.argtypes, function.restype = arguments, result
+    return library
+
+
+def numcodecs_library(module: str) -> ctypes.CDLL:
+    """The library that a module of numcodecs is, with the functions of the codec; ImportError without numcodecs."""
+    return ctypes.CDLL(str(import_module(f"numcodecs.{module}").__file__))
+
+
+def _zstd_by_numcodecs(data: Any, size: int, out: Any) -> Any:
+    """`zstd`, decoded up to three times: numcodecs does not say how many bytes there were."""
     from numcodecs.zstd import decompress  # not by its registry, which a thread may see half filled
 
-    # The first of several frames, or one that is skipped, does not say how much all of them have.
     other = (declared := zstd_size(bytes(data[:ZSTD_HEAD]))) not in (None, size)
     if (declared != size and _fits(decompress, data, size - 1)) or (other and not _fits(decompress, data, size)):
         raise ValueError(f"{declared if other else 'fewer'} bytes where {size} were expected")

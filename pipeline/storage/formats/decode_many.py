@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from pipeline.storage.formats.codecs import Step, Unshuffle, blosc, lz4, zstd
+from pipeline.storage.formats.codecs import Step, Unshuffle, blosc, lz4, numcodecs_library, zstd
 from pipeline.storage.formats.hdf5_filters import lz4_blocks, zstd_frame
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -67,7 +66,7 @@ def many_of(steps: tuple[Step, ...]) -> Many | None:
 def _functions(module: str, names: tuple[str, ...]) -> Any:
     """Addresses of functions in the library that a module of numcodecs has with it."""
     try:
-        library = ctypes.CDLL(import_module(f"numcodecs.{module}").__file__)
+        library = numcodecs_library(module)
         found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in names]
     except (ImportError, OSError, AttributeError):
         return None

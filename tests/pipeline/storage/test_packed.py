@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pipeline
-from pipeline.errors import PipelineError, UsageError
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.storage import packed
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import plan
@@ -151,3 +153,27 @@ def test_file_that_changes_after_it_was_planned(tmp_path: Path) -> None:
     for look in (source.check_unchanged, lambda: piece.filler.fill(0, np.empty(4, np.uint16))):
         with pytest.raises(PipelineError, match="was written to while it was read"):
             look()
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_code_that_unpacks_wrongly_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    """Always, and so in both reads: a check alone would agree."""
+    library = packed.cxx.library(packed.SOURCE)
+    if library is None:
+        pytest.skip("no C++ compiler")
+    unpacked(packing_of("u12p", "little"), np.zeros(3, np.uint8))  # sets the types of its arguments
+
+    def wrong(*given: Any) -> None:
+        library.unpack_groups(*given)
+        groups, address = given[4:]
+        np.ctypeslib.as_array((ctypes.c_uint16 * (2 * groups)).from_address(address))[place] ^= 1
+
+    real = packed.cxx.library
+    monkeypatch.setattr(
+        packed.cxx, "library",
+        lambda source: SimpleNamespace(unpack_groups=wrong) if source == packed.SOURCE else real(source),
+    )  # fmt: skip
+    path = tmp_path / "a.raw"
+    path.write_bytes(bytes(range(90)))
+    with pytest.raises(VerificationError, match="samples of 12 bits are unpacked wrongly"):
+        pipeline.run("reduce", str(path), op="sum", dtype="u12p", verify="full", device="cpu")

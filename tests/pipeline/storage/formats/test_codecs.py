@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,19 +74,51 @@ def test_members_of_gzip_follow_one_another(members: list[bytes], at_once: int, 
 
 @SHORT
 @given(contents=st.lists(st.tuples(st.binary(max_size=20), st.sampled_from([True, False, None])), min_size=1,
-                         max_size=5), other=st.integers(-3, 3))  # fmt: skip
-def test_frames_of_zstandard_follow_one_another(contents: list[tuple[bytes, bool | None]], other: int) -> None:
-    """Those to skip, too. They have exactly the bytes that are expected, or are refused."""
+                         max_size=5), other=st.integers(-3, 3), hidden=st.booleans())  # fmt: skip
+def test_frames_of_zstandard_follow_one_another(
+    contents: list[tuple[bytes, bool | None]], other: int, hidden: bool
+) -> None:
+    """Those to skip, too. They have exactly the bytes that are expected, or are refused; also where numcodecs hides
+    the functions of its library."""
     package_of("numcodecs")
     stored = b"".join(SKIPPED if sized is None else frame(one, sized) for one, sized in contents)
     content = b"".join(one for one, sized in contents if sized is not None)
     if not content or len(content) + other <= 0:
         return
-    if other:
-        with pytest.raises((ValueError, RuntimeError)):
-            zstd(memoryview(stored), len(content) + other)
-    else:
-        assert bytes(zstd(memoryview(stored), len(content))) == content
+    with pytest.MonkeyPatch.context() as patch:
+        if hidden:
+            patch.setattr(codecs, "_zstd_library", lambda: None)
+        if other:
+            with pytest.raises((ValueError, RuntimeError)):
+                zstd(memoryview(stored), len(content) + other)
+        else:
+            assert bytes(zstd(memoryview(stored), len(content))) == content
+
+
+@pytest.mark.parametrize("sizes", [[True], [False], [True, True], [None, True], [False, False]])
+def test_frames_of_zstandard_are_decoded_once(monkeypatch: pytest.MonkeyPatch, sizes: list[bool | None]) -> None:
+    """Several, those without a size, and one behind a frame to skip were decoded two or three times."""
+    package_of("numcodecs")
+    library, calls = codecs._zstd_library(), []
+    assert library is not None
+
+    def decompress(*arguments: Any) -> int:
+        calls.append(arguments)
+        return int(library.ZSTD_decompress(*arguments))
+
+    counted = SimpleNamespace(ZSTD_decompress=decompress, ZSTD_isError=library.ZSTD_isError)
+    monkeypatch.setattr(codecs, "_zstd_library", lambda: counted)
+    monkeypatch.setattr(package_of("numcodecs.zstd"), "decompress", decompress)
+    stored = b"".join(SKIPPED if sized is None else frame(bytes(range(50)), sized) for sized in sizes)
+    number = 50 * sum(sized is not None for sized in sizes)
+    assert len(zstd(memoryview(stored), number)) == number
+    assert len(calls) == 1
+
+
+def test_damaged_zstandard_is_refused() -> None:
+    package_of("numcodecs")
+    with pytest.raises(ValueError, match=r"Zstandard: .*, 50 bytes were expected"):
+        zstd(memoryview(frame(bytes(50), True)[:-1]), 50)
 
 
 def test_a_chunk_has_its_place_and_no_second_one() -> None:
