@@ -85,10 +85,15 @@ def _computed(task: Any) -> Any:
 
 
 def _client() -> Any:
-    """Dask's current client; None if this process computes."""
+    """Dask's current client; None if this process computes. UsageError if it would wait for this thread."""
     import dask
 
-    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
+    try:
+        scheduler = dask.base.get_scheduler()
+    except RuntimeError as error:  # an asynchronous client, in a coroutine
+        raise UsageError(f"dask: expected a call that does not block the event loop of the client, got {error}; call "
+                         "`await pipeline.submit(...)` instead") from None  # fmt: skip
+    client: Any = getattr(scheduler, "__self__", None)
     return client if hasattr(client, "run_on_scheduler") else None
 
 
