@@ -116,11 +116,11 @@ class Size(click.ParamType):  # type: ignore[type-arg]
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes of a size."""
+        """Bytes of a size, which Dask's configuration may have as any value of YAML."""
         from dask.utils import parse_bytes
 
         try:
-            nbytes = int(parse_bytes(value))
+            nbytes = int(parse_bytes(str(value)))
         except (ValueError, OverflowError):
             self.fail(f"expected a size like 64MiB, got {value!r}", param, ctx)
         if nbytes < 1:

@@ -98,11 +98,13 @@ class Outputs:
             If something could not be written, with where the result is.
         """
         problems: list[str] = []
+        written = [outcome.result.path for outcome in outcomes if not self.results]  # arrays
         for target, outcome in zip(self.results, outcomes, strict=False):
             if target is not None:
                 try:
                     recorded = os.path.splitext(target.path)[1] in RECORDED  # a record of many rows takes long
                     write_output(target, outcome.result, record_of(outcome) if recorded else None, self.how)
+                    written.append(target.path)
                 except PipelineError as error:  # it says where the result is
                     problems.append(str(error))
                 except Exception as error:  # of a library that draws, or for want of memory
@@ -114,7 +116,8 @@ class Outputs:
                 told(outcomes)
         except Exception as error:
             only = [outcome for target, outcome in zip(self.results, outcomes, strict=False) if target is None]
-            problems += [_line("printing", error), *map(_kept, only)]
+            there = [f"the verified result is in {path}" for path in written]
+            problems += [_line("printing", error), *there, *map(_kept, only)]
         if self.trace is not None:
             try:
                 say(*to_table(outcomes[0].stages.traces))

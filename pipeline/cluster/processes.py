@@ -35,6 +35,9 @@ LEFT = "PYTHONHASHSEED", "RAPIDS_NO_INITIALIZE", "__DASK_PARENT_PID"  # Dask set
 # given: with its 1,000 a histogram of 2 GiB in small chunks took 12 MB more.
 LOGS = {"distributed.admin.low-level-log-length": 10}
 
+# Dask's configuration may end clusters that others share, after some time or without tasks; a run would end with them.
+STAYING = {"distributed.worker.lifetime.duration": None, "distributed.scheduler.idle-timeout": None}
+
 
 @contextmanager
 def environment(variables: Mapping[str, str], others: Iterable[str] = ()) -> Iterator[None]:
@@ -115,7 +118,7 @@ def started(kind: Any, options: dict[str, Any], prepare: Callable[[], object] = 
     # Not for longer: clusters that other threads of the program start meanwhile would be there, too.
     scratch = {"temporary-directory": os.path.dirname(folder)} if (folder := dask.config.get(FOLDER, None)) else {}
     with dask.config.set(LOGS):
-        with dask.config.set(scratch):
+        with dask.config.set({**STAYING, **scratch}):
             cluster = _start(_limited(kind), options, prepare)
         try:
             yield cluster

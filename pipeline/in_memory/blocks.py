@@ -99,10 +99,15 @@ def _computed(task: Any) -> Any:
 
 
 def _client() -> Any:
-    """Dask's current client; None if this process computes."""
+    """Dask's current client; None if this process computes. UsageError if it would wait for this thread."""
     import dask
 
-    client: Any = getattr(dask.base.get_scheduler(), "__self__", None)
+    try:
+        scheduler = dask.base.get_scheduler()
+    except RuntimeError as error:  # an asynchronous client, in a coroutine
+        raise UsageError(f"dask: expected a call that does not block the event loop of the client, got {error}; call "
+                         "`await pipeline.submit(...)` instead") from None  # fmt: skip
+    client: Any = getattr(scheduler, "__self__", None)
     return client if hasattr(client, "run_on_scheduler") else None
 
 
@@ -117,7 +122,21 @@ def _whole_rows(array: Any, located: bool) -> Any:
         raise UsageError(
             f"{NAME}: expected {why}, got a dask array of unknown shape; call its compute_chunk_sizes() first"
         )
-    return array.rechunk({0: "auto"} | dict.fromkeys(rest, -1))
+    return as_said(array).rechunk({0: "auto"} | dict.fromkeys(rest, -1))
+
+
+def as_said(array: Any) -> Any:
+    """A dask array of known shape, each of whose blocks is known to be what dask says before parts are cut out of it.
+
+    A block that is longer would be cut to the length that dask says, and one of another dtype converted where it is
+    joined with others; neither would be seen later.
+    """
+    return array.map_blocks(_as_said, array.dtype, dtype=array.dtype, meta=array._meta)
+
+
+def _as_said(block: Any, dtype: np.dtype[Any], block_info: Any = None) -> Any:
+    """Task: the block."""
+    return adopted(block, dtype, sizes(block_info[0]["array-location"]))
 
 
 def _cover_block(work: Work, dtype: np.dtype[Any], block: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:

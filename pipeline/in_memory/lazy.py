@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.errors import PipelineError, UsageError
 from pipeline.in_memory.arrays import Outlined, check, elements, needs, part_to_check, reads, slices
-from pipeline.in_memory.blocks import adopted, check_workers
+from pipeline.in_memory.blocks import adopted, as_said, check_workers
 from pipeline.in_memory.device import on_device_of
 from pipeline.in_memory.kinds import NAME
 from workflows.regions import Bounds, all_of, sizes
@@ -39,6 +39,7 @@ def lazy_output(job: Outlined, arrays: Sequence[Any]) -> Any:
     if not job.spec.size:
         return dask.array.zeros(job.spec.shape, stored, meta=meta)
     check_workers()
+    arrays = [as_said(array) for array in arrays]
     ends = [_ends(job, arrays, axis) for axis in range(len(job.spec.shape))]
     blocks = np.empty(tuple(map(len, ends)), object)
     for place in np.ndindex(blocks.shape):

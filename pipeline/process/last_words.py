@@ -75,8 +75,7 @@ def _unwritten(error: Exception) -> PipelineError:
     reason = getattr(error, "strerror", None) or str(error)
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PipelineError(f"expected to write to standard output, got {reason}; keep its reader running, or write "
-                         "the result to a file with -o")  # fmt: skip
+    return PipelineError(f"expected to write to standard output, got {reason}; keep its reader running")
 
 
 def tell(error: BaseException) -> int:

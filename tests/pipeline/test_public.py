@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import dask.array
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -164,6 +165,11 @@ def test_in_a_coroutine(path: str) -> None:
         ):
             with pytest.raises(UsageError, match=r"which would deadlock; call `await pipeline.submit"):
                 pipeline.run("reduce", path, client=client)
+            array = dask.array.arange(100, chunks=10)
+            for name in ("reduce", "transpose"):
+                with pytest.raises(UsageError, match=r"does not block the event loop.*; call `await pipeline.submit"):
+                    pipeline.run(name, array)
+            assert (await pipeline.submit("reduce", array, op="max")).values == {"max": 99}
             job = pipeline.submit("reduce", path, op="max", client=client)
             while not job.done():
                 ticks += 1

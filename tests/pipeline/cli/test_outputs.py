@@ -268,6 +268,7 @@ def test_standard_output_that_cannot_be_written(call: Call, tmp_path: Path, kind
     assert done.returncode == 1 and line.startswith(f"error: expected to write to standard output, got {reason}")
     if words == ("-o", "out.json"):
         assert json.loads(Path("out.json").read_text())["histogram"] and kept(tmp_path) == []
+        assert line.endswith("; the verified result is in out.json")
     else:
         (place,) = kept(tmp_path)
         assert line.endswith(f"; the verified result is kept as {place}")

@@ -54,6 +54,16 @@ def test_help_to_a_full_disk(words: list[str]) -> None:
     assert said.count("\n") == 1
 
 
+def test_array_on_a_full_standard_output(tmp_path: Path) -> None:
+    """It is in its file, and the message says so."""
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
+    words = "transpose", "a.npy", "-o", "t.npy", "-q"
+    with open("/dev/full", "w") as full, command(*words, stdout=full, cwd=tmp_path) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1 and said.endswith("; the verified result is in t.npy\n")
+    assert np.load(tmp_path / "t.npy").tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
 def test_working_folder_that_was_removed(tmp_path: Path) -> None:
     """The result all the same."""
     path = str(tmp_path / "samples.bin")

@@ -7,6 +7,7 @@ import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -84,6 +85,31 @@ def test_several_processes(
     assert text_of(outcome) == in_this_process(path)
     assert list(statuses.values()) == [404] * 5  # Dask's web servers run, and serve nothing
     assert capfd.readouterr() == ("", "")
+
+
+def lifetime(dask_worker: Any) -> float | None:
+    return dask_worker.lifetime  # type: ignore[no-any-return]
+
+
+def idle_timeout(dask_scheduler: Any) -> float | None:
+    return dask_scheduler.idle_timeout  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_configured_ends_of_other_clusters(number: int, path: str, request: pytest.FixtureRequest) -> None:
+    """Those of clusters that others share, in Dask's configuration, would end the run."""
+    if number == 2:
+        request.getfixturevalue("per_core")
+    seen: list[Any] = []
+
+    def look(workers: Workers) -> None:
+        seen.extend(workers.client.run(lifetime).values())
+        seen.append(workers.client.run_on_scheduler(idle_timeout))
+
+    with dask.config.set({"distributed.worker.lifetime.duration": "1h", "distributed.scheduler.idle-timeout": "1h"}):
+        counted(path, monitor=Told(on_start=look), placement=Placement(device="cpu"))
+        assert dask.config.get("distributed.worker.lifetime.duration") == "1h"
+    assert seen == [None] * (number + 1)
 
 
 def environment(name: str) -> str:

@@ -152,6 +152,26 @@ def test_blocks_that_are_not_what_dask_says() -> None:
         pipeline.run("transpose", shorter).array.compute()
 
 
+def test_blocks_are_looked_at_before_they_are_cut() -> None:
+    """Cutting drops what is more than dask says, and joining converts."""
+    with dask.config.set({"array.chunk-size": "1 KiB"}):
+        longer = da.from_array(FLOATS, chunks=(20, 15)).map_blocks(
+            lambda block: np.concatenate([block, block]), dtype="f8"
+        )
+        cut = r"expected blocks of shape \(20, 15\), as dask says, got \(40, 15\)"
+        for options in ({"op": "sum,argmin"}, {"op": "sum", "where": "i >= 0"}, {"op": "sum", "segment": 45}):
+            with pytest.raises(UsageError, match=cut):
+                pipeline.run("reduce", longer, **options)
+        with pytest.raises(UsageError, match=cut):
+            pipeline.run("map", da.from_array(FLOATS, chunks=5), longer, operation="add").array.compute()
+        integers = da.from_array(INTEGERS.astype("f8"), chunks=20).map_blocks(
+            lambda block, block_id: np.full(block.shape, 2**53 + 1) if block_id[1] else block, dtype="f8",
+            meta=np.empty((0, 0)),
+        )  # fmt: skip
+        with pytest.raises(UsageError, match="expected blocks of float64, as dask says, got int64"):
+            pipeline.run("reduce", integers, op="sum")
+
+
 def test_without_axes() -> None:
     """Their blocks are NumPy's scalars."""
     array = da.from_array(FLOATS, chunks=20)
