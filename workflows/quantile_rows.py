@@ -71,8 +71,8 @@ def order_statistics(
             continue
         finite = np.isfinite(low) & np.isfinite(high)
         with np.errstate(invalid="ignore"):  # of opposite infinities, whose sum has a sign on some CPUs
-            ends = low.astype(np.float64) + high
-        values[rows] = np.where(np.isnan(ends), math.nan, ends)
+            ends = low[~finite].astype(np.float64) + high[~finite]
+        values[rows[~finite]] = np.where(np.isnan(ends), math.nan, ends)
         values[rows[finite]] = interpolated(low[finite], high[finite], place.weight)
     return values
 

@@ -151,6 +151,14 @@ def test_quantiles_beside_infinities() -> None:
     assert str(together.arrays()["values"].ravel().tolist()) == "[inf, -inf, nan, inf, 1.5]"
 
 
+def test_quantiles_of_the_largest_floats() -> None:
+    """Whose sum is beyond the range of float64: no warning, which the tests take for an error."""
+    samples = np.tile(np.finfo(np.float64).max, 4)
+    together, each = results(QUANTILE, QuantileOptions(q="0.5"), samples, Rows("segment", (2,), 2))
+    assert_same(together, each)
+    assert together[1].values == (samples[0],)
+
+
 @pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
 def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is computed and checked row by row, and together, adds up; whatever is verified, and where arrays lie."""
