@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
-from workflows.aggregation import Aggregation, Invariant, Survey
+from workflows.aggregation import Aggregation, Invariant, Lines, Survey
 from workflows.rows import RowsOptions, split
 from workflows.rows_check import check_of_rows, of_run, placed_lines
 from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, encoded_rows, headed, lined
@@ -188,7 +188,7 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
             rows, counts, lines = found
             if (line := workflow.lines.broken(lines, counts)) is None:
                 return None
-            part = Part(int(counts[line]), workflow.lines.partials(lines[line : line + 1])[0])
+            part = Part(int(counts[line]), _partial_of(workflow.lines, lines, line))
             return f"row {rows[line]}: {broken(part) or 'its sums and extremes agree: they do not'}"
         for row, part in decoded(partial).items():
             if len(part.partial) and (what := broken(part)):
@@ -198,19 +198,28 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
     return holds
 
 
+def _partial_of(job: Lines[Any], lines: NDArray[np.int64], line: int) -> NDArray[np.int64]:
+    """The partial of a line, with others beside it, because it may be wrong about what its entries are."""
+    return job.partials(lines[[line - 1, line, line - 2]])[1]
+
+
 def _differences(
     workflow: Aggregation[Any], got: NDArray[np.int64], expected: NDArray[np.int64], options: RowsOptions
 ) -> Iterable[str]:
     """The first entries that differ, with the names of their rows."""
     ours, theirs = decoded(got), decoded(expected)
-    job = workflow.lines
+    tables = [workflow.lines and lined(partial) for partial in (got, expected)]
     for row in sorted(ours.keys() | theirs.keys()):
         name = f"{options.rows.by} {options.rows.name(row)}"
         if row not in ours or row not in theirs or ours[row].samples != theirs[row].samples:
             counts = [parts[row].samples if row in parts else 0 for parts in (theirs, ours)]
             yield f"{name}: expected {counts[0]:,} samples, got {counts[1]:,}"
             continue
-        one, other = (job.partials(part.partial[None])[0] if job else part.partial for part in (ours[row], theirs[row]))
+        one, other = (
+            _partial_of(workflow.lines, table.lines, int(np.searchsorted(table.rows, row)))
+            if workflow.lines and table else parts[row].partial
+            for table, parts in zip(tables, (ours, theirs), strict=True)
+        )  # fmt: skip
         if np.array_equal(one, other):
             continue
         if len(one) != len(other):

@@ -36,6 +36,8 @@ def broken(
     lines: NDArray[np.int64], samples: NDArray[np.int64], of_sums: Callable[[NDArray[np.int64], int], Any]
 ) -> int | None:  # fmt: skip
     """The first line that breaks an invariant of `workflows.reduce`; `of_sums`: those of sums, without a compiler."""
+    if (wrong := of_lines.strange(lines)).any():
+        return int(wrong.argmax())
     special, counts = lines[:, [NAN, POSITIVE, NEGATIVE]], lines[:, SAMPLES]
     wrong = (counts != samples) | (special < 0).any(axis=1) | (special.sum(axis=1) > samples)
     if lines[0, layout.ASKED] & EXTREMES:

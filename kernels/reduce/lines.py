@@ -52,6 +52,12 @@ def windows_of(line: NDArray[np.int64]) -> Windows:
     return tuple((code >> 16 * i & 255, code >> 16 * i + 8 & 255) for i in range(number))
 
 
+def strange(lines: Lines) -> NDArray[np.bool_]:
+    """Which lines, of at least one, say something else of their entries than most do: these are wrong."""
+    said = lines[:, [layout.CODE, layout.ASKED, WINDOWS]]
+    return np.asarray((said != np.sort(said, axis=0)[len(lines) // 2]).any(axis=1))
+
+
 def _coded(windows: Windows) -> np.int64:
     return np.uint64(sum((first | end << 8) << 16 * i for i, (first, end) in enumerate(windows))).view(np.int64)
 
@@ -79,8 +85,8 @@ def to_lines(partials: NDArray[np.int64]) -> Lines:
 
 
 def to_partials(lines: Lines) -> NDArray[np.int64]:
-    """The partials of lines, at least one."""
-    windows = windows_of(lines[0])
+    """The partials of lines, at least one, whose entries are what most of them say."""
+    windows = windows_of(lines[strange(lines).argmin()])
     partials = np.zeros((len(lines), powers.SIZE if len(windows) > 2 else layout.SIZE), np.int64)
     partials[:, entries(windows)[:WINDOWS]] = lines[:, :WINDOWS]
     partials[:, entries(windows)[WORDS:]] = lines[:, WORDS:]

@@ -125,11 +125,12 @@ def _part(work: Work, samples: NDArray[Any], start: int, balance: _Balance) -> C
     if verify == "off":
         return finish(work, partials, len(samples), start, "cpu")
     if verify == "full" or (verify == "auto" and balance.even):
-        run, of_run = slice(0, len(samples)), partials
+        run = slice(0, len(samples))
     else:
         length = max(-(-len(samples) // SAMPLED_SHARE[verify]), LEAST_BYTES[verify] // samples.dtype.itemsize)
         run = random_run(len(samples), length, work.seed, start)
-        of_run = compute(work, samples[run], start + run.start)
+    everything = run.stop - run.start == len(samples)
+    of_run = partials if everything else compute(work, samples[run], start + run.start)
     check = Check(run, of_run, recompute(work, samples[run], start + run.start))
     covered = finish(work, partials, len(samples), start, "cpu", check)
     balance.computing += computed - began

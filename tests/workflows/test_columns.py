@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import pipeline
 from kernels.common import cxx
 from kernels.quantile.ranks import METHODS
+from kernels.reduce import lines as of_lines
 from pipeline.engine.aggregate_plan import Job
 from tests.cases.quantile_small import samples_of
 from tests.cases.reduce import DTYPES, generator, ordinary
@@ -22,6 +23,7 @@ from workflows.histogram import HISTOGRAM, HistogramOptions
 from workflows.quantile import QUANTILE, QuantileOptions
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 from workflows.rows import Rows, RowsOptions
+from workflows.rows_partial import lined
 from workflows.saved import fingerprint, numbers
 
 SIZES = (0, 1, 2, 5, 5, 0, 40, 17, 3, 1)
@@ -171,3 +173,22 @@ def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch)
         assert found.verification.checked == 3000
         for one, part in zip(found, parts, strict=True):
             assert one.values == pipeline.run("reduce", part, op="sum,max").values
+
+
+@pytest.mark.parametrize("entry", [slice(None), 0, 1, of_lines.WINDOWS], ids=["all", "dtype", "asked", "words"])
+@pytest.mark.parametrize("row", [0, 3, 6])
+def test_a_line_that_is_zero_is_named(row: int, entry: int | slice) -> None:
+    """Also where a line says what its entries are."""
+    job, options = by_rows(REDUCE), ReduceOptions("sum,max")
+    of_rows = RowsOptions(Rows("segment", (7,), 5), np.dtype(np.int16), (options,))
+    partial = job.compute(np.arange(1, 36, dtype=np.int16), of_rows, range(35))
+    _, every_row = job.invariants
+    assert every_row(partial, 35) is None
+    right, found = partial.copy(), lined(partial)
+    assert found and job.differences
+    found.lines[row, entry] = 0
+    if entry != of_lines.WINDOWS:  # which no number depends on
+        assert [text.split(",")[0] for text in job.differences(partial, right, of_rows)] == [f"segment {row}"]
+    told = every_row(partial, 35)
+    assert told and told.startswith(f"row {row}: ")
+    assert ("expected 5, got 0" in told) == (entry == slice(None))
