@@ -90,7 +90,8 @@ def _together(
         return None
     lines = []
     for stretch in stretches:
-        of_stretch = workflow.compute_rows(block[stretch.place], options.options, stretch)
+        located = (indices[stretch.place],) if workflow.located else ()
+        of_stretch = workflow.compute_rows(block[stretch.place], options.options, stretch, *located)
         if of_stretch is None:
             return None
         lines.append(of_stretch)
@@ -138,7 +139,10 @@ def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: 
         raise ValueError(f"--channels: expected a multiple of {rows.inner} samples, got {samples:,}; is the input "
                          "complete?")  # fmt: skip
     if workflow.lines and len(options.options) == 1:
-        return workflow.lines.results(_all_lines(workflow, partial, options, number), options.of(0))
+        lines = _all_lines(workflow, partial, options, number)
+        if workflow.located and workflow.lines.relocate:
+            lines = workflow.lines.relocate(lines.copy(), rows.turns)
+        return workflow.lines.results(lines, options.of(0))
     parts, results = decoded(partial), []
     for row in range(number):
         if row in parts:
@@ -200,7 +204,8 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
 
 def _partial_of(job: Lines[Any], lines: NDArray[np.int64], line: int) -> NDArray[np.int64]:
     """The partial of a line, with others beside it, because it may be wrong about what its entries are."""
-    return job.partials(lines[[line - 1, line, line - 2]])[1]
+    partials = job.partials(lines[[line - 1, line, line - 2]])
+    return np.asarray(partials[1])
 
 
 def _differences(
@@ -208,7 +213,7 @@ def _differences(
 ) -> Iterable[str]:
     """The first entries that differ, with the names of their rows."""
     ours, theirs = decoded(got), decoded(expected)
-    tables = [workflow.lines and lined(partial) for partial in (got, expected)]
+    tables = [lined(partial) if workflow.lines else None for partial in (got, expected)]
     for row in sorted(ours.keys() | theirs.keys()):
         name = f"{options.rows.by} {options.rows.name(row)}"
         if row not in ours or row not in theirs or ours[row].samples != theirs[row].samples:

@@ -15,7 +15,7 @@ from workflows.histogram_result import HistogramResult, uhi
 from workflows.histogram_rows import HistogramColumns
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
-from workflows.selection_result import SelectedResult, SelectedRows
+from workflows.selection_result import SelectedColumns, SelectedResult, SelectedRows
 from workflows.shown import PlottedRows, Shown, how_many
 
 MOST_LINES = 24  # rows that the panel shows; the files have all
@@ -240,6 +240,8 @@ class HistogramRows(PlottedRows, RowsResult):
 
 def stacked(results: Sequence[Any], rows: Rows) -> Any:
     """The results of rows as one."""
+    if isinstance(results, SelectedColumns):
+        return SelectedRows(stacked(results.results, rows), results.excluded, results.asked)
     if isinstance(results, Columns):
         return (HistogramRows if isinstance(results, HistogramColumns) else RowsResult)(rows, results)
     if results and all(isinstance(result, SelectedResult) for result in results):

@@ -8,7 +8,7 @@ that do. So equal partials make equal lines.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -168,10 +168,13 @@ def _spread(part: Lines, windows: Windows) -> Lines:
     return _described(lines, windows)
 
 
-def place(lines: Lines, starts: NDArray[np.int64]) -> Lines:
-    """Add a start to the indices in all positions of each line, in place."""
+def relocate(lines: Lines, index: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Lines:
+    """Lines with other indices in all positions, in place; `index`: indices -> others, shape (rows, positions), 0 where
+    there is none."""
     positions = lines[:, POSITIONS]
-    positions += (positions != NOWHERE) * 2 * starts[:, None]
+    exist = positions != NOWHERE
+    others = index(np.where(exist, positions >> 1, 0))
+    lines[:, POSITIONS] = np.where(exist, 2 * others + (positions & 1), NOWHERE)
     return lines
 
 

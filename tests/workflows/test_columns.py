@@ -29,19 +29,26 @@ from workflows.saved import fingerprint, numbers
 SIZES = (0, 1, 2, 5, 5, 0, 40, 17, 3, 1)
 
 
-def results(workflow: Any, options: Any, samples: NDArray[Any], rows: Rows) -> tuple[Any, Any]:
-    """Those of rows together, and of each; of a block in several parts."""
-    job = Job(workflow, options).prepared(samples.dtype)
+def results(
+    workflow: Any, options: Any, samples: NDArray[Any], rows: Rows, changed: Any = lambda job: job, dtype: Any = None
+) -> tuple[Any, Any]:
+    """Those of rows together, and of each; of a block in several parts. `changed`: the job of samples of a dtype,
+    made of the one that gets others."""
+    job = Job(workflow, options).prepared(np.dtype(dtype or samples.dtype))
     if job.workflow.of_few:
         job = replace(job, options=job.workflow.of_few(job.options, rows.longest))
     made = []
-    for one in (job.workflow, replace(job.workflow, lines=None, compute_rows=None)):
+    workflow = changed(job.workflow)
+    for one in (workflow, replace(workflow, lines=None, compute_rows=None)):
         of_rows, given = by_rows(one), RowsOptions(rows, samples.dtype, (job.options,))
         total = None
         for part in np.array_split(np.arange(len(samples)), 3):
             indices = range(part[0], part[-1] + 1)
             partial = of_rows.compute(samples[part], given, indices)
             total = partial if total is None else of_rows.combine(total, partial)
+            if check := of_rows.check(given, samples.dtype):
+                check.add(samples[part], int(part[0]))
+                np.testing.assert_array_equal(check.partial(), partial)
         assert total is not None and not any(holds(total, len(samples)) for holds in of_rows.invariants)
         made.append(of_rows.finalize(total, given))
     return made[0], made[1]
