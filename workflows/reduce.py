@@ -213,4 +213,8 @@ _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     empty=lambda dtype, options: powers.empty(dtype, options.parts),
     cpu_source=cpu.SOURCE,
 )
-REDUCE = with_order_statistics(_MOMENTS, lambda options: options.operations)
+REDUCE = with_order_statistics(
+    _MOMENTS,
+    lambda options: options.operations,
+    lambda lines, options, beside: ReduceColumns(lines, options.operations, options.nan, options.ddof, beside),
+)

@@ -63,16 +63,22 @@ class ReduceColumns(Columns):
         Of the operations, in order.
     nan, ddof
         As those of `workflows.moments.Moments`.
+    beside
+        Columns of other operations among the names; the lines do not determine all results then.
     """
 
-    def __init__(self, lines: NDArray[np.int64], names: Sequence[str], nan: str, ddof: int) -> None:
-        self._lines, self._nan, self._ddof = lines, nan, ddof
+    def __init__(
+        self, lines: NDArray[np.int64], names: Sequence[str], nan: str, ddof: int,
+        beside: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self._lines, self._nan, self._ddof, self._is_exact = lines, nan, ddof, beside is None
         self._dtype = np.dtype(layout.DTYPES[lines[0, layout.CODE]])
         self._has_nan = (lines[:, NAN] > 0) & (nan == "propagate")
         integers = self._dtype.kind != "f"
         rounded = [name for name in names if name in finish.OPERATIONS and not (name == "sum" and integers)]
         finished = finish.finished(lines, rounded, nan == "omit", ddof) if rounded else []
         columns = dict(zip(rounded, self._one_by_one(rounded) if finished is None else finished, strict=True))
+        columns |= beside or {}
         self._values = {name: columns[name] if name in columns else self._exact(name) for name in names}
 
     def _one_by_one(self, names: Sequence[str]) -> list[NDArray[Any]]:
@@ -115,7 +121,7 @@ class ReduceColumns(Columns):
     def of(self, row: int) -> ReduceResult:
         line = self._lines[row]
         values = {name: _listed(name, column[row : row + 1])[0] for name, column in self._values.items()}
-        exact = Exact(of_lines.to_partials(line[None])[0], self._nan, self._ddof)
+        exact = Exact(of_lines.to_partials(line[None])[0], self._nan, self._ddof) if self._is_exact else None
         return ReduceResult(values, int(line[SAMPLES]), int(line[NAN]), self._dtype, exact)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -135,6 +141,8 @@ class ReduceColumns(Columns):
                                         zip(*lists.values(), strict=True)]  # fmt: skip
 
     def exact(self) -> tuple[int, Iterable[NDArray[np.int64]]]:
+        if not self._is_exact:
+            return 0, ()
         chunks = (self._lines[start : start + of_lines.CHUNK] for start in range(0, len(self), of_lines.CHUNK))
         of_each = of_lines.to_partials(self._lines[:1]).size
         return len(self) * of_each, (of_lines.to_partials(chunk).reshape(-1) for chunk in chunks)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import kernels.common.rounded
 import pipeline
 from kernels.common import cxx
 from kernels.quantile.ranks import METHODS
@@ -20,7 +21,7 @@ from tests.cases.reduce import DTYPES, generator, ordinary
 from workflows.by_rows import by_rows
 from workflows.columns import Columns
 from workflows.histogram import HISTOGRAM, HistogramOptions
-from workflows.quantile import QUANTILE, QuantileOptions
+from workflows.quantile import QUANTILE, QuantileOptions, with_search
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 from workflows.rows import Rows, RowsOptions
 from workflows.rows_partial import lined
@@ -86,6 +87,31 @@ def test_reductions(dtype: str, nan: str, compiled: bool, kind: Any, monkeypatch
                 assert_same(*results(REDUCE, ReduceOptions(op, nan, ddof), samples, rows))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("nan", ["propagate", "omit"])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("kind", [samples_of, ordinary])
+def test_order_statistics(dtype: str, nan: str, compiled: bool, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels.common.rounded, "functions", lambda: None)
+    samples = kind(dtype, sum(SIZES))
+    files = Rows("file", (len(SIZES),), None, sizes=SIZES, names=tuple("abcdefghij"))
+    for op in ("median", "q1,argmax,iqr,sum,q0.3"):
+        for rows in (files, Rows("segment", (11,), 7), Rows("row", (37, 2), 1, 2)):
+            assert_same(*results(REDUCE, ReduceOptions(op, nan), samples, rows))
+    some = results(REDUCE, ReduceOptions("mad,max", nan), samples, files)  # whose results are made one by one
+    assert some[0].to_json() == some[1].to_json() and repr(some[0].arrays()) == repr(some[1].arrays())
+
+
+def test_quartiles_beside_infinities() -> None:
+    """Their difference is infinite, or none; of the largest numbers it is beyond float64."""
+    most, inf = np.finfo(np.float64).max, np.inf
+    values = np.array([(-inf, 0, 1), (-inf, 0, inf), (inf, inf, inf), (-most, 0, most), (-inf, -inf, 3)])
+    together, each = results(REDUCE, ReduceOptions("iqr"), values.ravel(), Rows("segment", (5,), 3))
+    assert_same(together, each)
+    assert str(together.arrays()["iqr"].tolist()) == f"[inf, inf, nan, {most}, nan]"
+
+
 @pytest.mark.parametrize("values", [[1, 2, 2**40, 3], [2**40, 1, 2**50, 2], [2**63, 2**63, 1, 0], [-5, 1, 2**33, 0]])
 def test_integers_of_all_sizes(values: list[int]) -> None:
     """The dtypes of small and of large sums together are those of the arrays of each, stacked."""
@@ -140,7 +166,7 @@ def test_histograms(dtype: str) -> None:
         assert together.to_uhi() == each.to_uhi()
 
 
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if not name.endswith("int8")])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("nan", ["propagate", "omit"])
 def test_quantiles(dtype: str, method: str, nan: str) -> None:
@@ -180,6 +206,25 @@ def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch)
         assert found.verification.checked == 3000
         for one, part in zip(found, parts, strict=True):
             assert one.values == pipeline.run("reduce", part, op="sum,max").values
+
+
+@pytest.mark.parametrize("entry", [0, 3, -1])
+@pytest.mark.parametrize("row", [0, 17, 39])
+def test_a_wrong_line_of_order_statistics_is_named(entry: int, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is wrong about its length, about its own results, or about a key."""
+
+    job = Job(REDUCE, ReduceOptions("median,max")).prepared(np.dtype(np.int16))
+    options = with_search(job.options, job.options.search.of_few(10))
+    of_rows = RowsOptions(Rows("segment", (40,), 10), np.dtype(np.int16), (options,))
+    rows_of, samples = by_rows(job.workflow), np.arange(400, dtype=np.int16)
+    right = rows_of.compute(samples, of_rows, range(400))
+    partial = right.copy()
+    found = lined(partial)
+    assert found and rows_of.differences
+    found.lines[row, entry] += 1
+    named = [text.split(",")[0] for text in rows_of.differences(partial, right, of_rows)]
+    told = [text for holds in rows_of.invariants if (text := holds(partial, 400))]
+    assert named == [f"segment {row}"] or told[0].startswith(f"row {row}: ")
 
 
 @pytest.mark.parametrize("entry", [slice(None), 0, 1, of_lines.WINDOWS], ids=["all", "dtype", "asked", "words"])
