@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,14 @@ class ReduceColumns(Columns):
         plain |= {"samples": self._lines[:, SAMPLES].tolist(), "nan": self._lines[:, NAN].tolist()}
         return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
 
+    def documents(self) -> list[dict[str, Any]]:
+        plain, dtype = self.to_json(), {"dtype": self._dtype.name}
+        if not self._is_exact:
+            return [{"format": 2} | one | dtype for one in plain]
+        partials = (partial for chunk in self._chunks() for partial in of_lines.to_partials(chunk))
+        exact = (Exact(partial, self._nan, self._ddof).document() for partial in partials)
+        return [{"format": 2} | one | dtype | {"exact": of} for one, of in zip(plain, exact, strict=True)]
+
     def table(self) -> tuple[tuple[str, ...], list[list[tuple[Any, ...]]]]:
         lists = {name: ["" if x is None else x for x in values] if name.startswith("arg") else values
                  for name, values in self._lists().items()}  # fmt: skip
@@ -143,9 +151,12 @@ class ReduceColumns(Columns):
     def exact(self) -> tuple[int, Iterable[NDArray[np.int64]]]:
         if not self._is_exact:
             return 0, ()
-        chunks = (self._lines[start : start + of_lines.CHUNK] for start in range(0, len(self), of_lines.CHUNK))
         of_each = of_lines.to_partials(self._lines[:1]).size
-        return len(self) * of_each, (of_lines.to_partials(chunk).reshape(-1) for chunk in chunks)
+        return len(self) * of_each, (of_lines.to_partials(chunk).reshape(-1) for chunk in self._chunks())
+
+    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+        """The lines, some at a time."""
+        return (self._lines[start : start + of_lines.CHUNK] for start in range(0, len(self), of_lines.CHUNK))
 
     def _lists(self) -> Mapping[str, list[Number]]:
         return {name: _listed(name, column) for name, column in self._values.items()}

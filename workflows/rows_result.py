@@ -73,7 +73,10 @@ class RowsResult(Shown):
 
     def document(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the document of each, with the version of this layout: 2."""
-        results = [result.document() for result in self.results]
+        if isinstance(self.results, Columns):
+            results = self.results.documents()
+        else:
+            results = [result.document() for result in self.results]
         return {"format": 2, "by": self.rows.by, "rows": self.names, **self.shape_in_document(), "results": results}
 
     def shape_in_document(self) -> dict[str, Any]:
