@@ -16,6 +16,8 @@ Options = TypeVar("Options")
 # Checks an identity that every partial satisfies: (partial, number of samples) -> what is broken, or None.
 Invariant = Callable[[NDArray[Any], int], str | None]
 
+Moved = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # indices -> others
+
 
 class Check(Protocol):
     """Recomputes the partial of samples that come array by array, in any order."""
@@ -129,8 +131,9 @@ class Lines(Generic[Options]):
     check
         (samples in either byte order, begin of each row, end of each, options) -> lines, as the check of the job makes
         partials; None without a compiler.
-    place
-        (lines, for each where its samples begin in its row) -> lines, for a job with a `place`.
+        Of a job that is located: (samples, `workflows.rows.Stretch`, indices of these in the source, options) -> lines.
+    relocate
+        (lines, indices -> others, arrays of shape (rows, positions)) -> lines, in place, for a job with a `relocate`.
     alike
         Arrays of lines, at least one -> the same, with entries as they are in one array of all these lines. None where
         lines are as they are: arrays of different lengths of lines are no lines of one array.
@@ -141,8 +144,8 @@ class Lines(Generic[Options]):
     results: Callable[[NDArray[np.int64], Options], Sequence[Any]]
     combine: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]]
     broken: Callable[[NDArray[np.int64], NDArray[np.int64]], int | None]
-    check: Callable[[NDArray[Any], NDArray[np.int64], NDArray[np.int64], Options], NDArray[np.int64] | None]
-    place: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]] | None = None
+    check: Callable[..., NDArray[np.int64] | None]
+    relocate: Callable[[NDArray[np.int64], Moved], NDArray[np.int64]] | None = None
     alike: Callable[[Sequence[NDArray[np.int64]]], Sequence[NDArray[np.int64]]] | None = None
     lines: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda partials: partials
     partials: Callable[[NDArray[np.int64]], NDArray[np.int64]] = lambda lines: lines
@@ -170,7 +173,8 @@ class Aggregation(Generic[Options]):
     compute_rows
         (block, options of all rows or of each, `workflows.rows.Stretch`) -> for each row of the stretch the partial
         that compute gives for it alone, or its line, positions counted from its first sample: integers of shape
-        (rows, entries) where the block is, or on the host; None where it cannot. The attribute is None if rows are
+        (rows, entries) where the block is, or on the host; None where it cannot. If the job is `located`, it takes the
+        indices of the block in the source, too. The attribute is None if rows are
         computed one by one. Code that replaces compute must replace or drop it.
     lines
         How partials of many rows with the same options are treated at once; None if one by one. Code that changes

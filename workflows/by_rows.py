@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
-from workflows.aggregation import Aggregation, Invariant, Survey
+from workflows.aggregation import Aggregation, Invariant, Lines, Survey
 from workflows.rows import RowsOptions, split
 from workflows.rows_check import check_of_rows, of_run, placed_lines
 from workflows.rows_partial import Part, combined, decoded, encoded, encoded_lines, encoded_rows, headed, lined
@@ -90,7 +90,8 @@ def _together(
         return None
     lines = []
     for stretch in stretches:
-        of_stretch = workflow.compute_rows(block[stretch.place], options.options, stretch)
+        located = (indices[stretch.place],) if workflow.located else ()
+        of_stretch = workflow.compute_rows(block[stretch.place], options.options, stretch, *located)
         if of_stretch is None:
             return None
         lines.append(of_stretch)
@@ -143,7 +144,10 @@ def _finalized(workflow: Aggregation[Any], partial: NDArray[np.int64], options: 
         raise ValueError(f"--channels: expected a multiple of {rows.inner} samples, got {samples:,}; is the input "
                          "complete?")  # fmt: skip
     if workflow.lines and len(options.options) == 1:
-        return workflow.lines.results(_all_lines(workflow, partial, options, number), options.of(0))
+        lines = _all_lines(workflow, partial, options, number)
+        if workflow.located and workflow.lines.relocate:
+            lines = workflow.lines.relocate(lines.copy(), rows.turns)
+        return workflow.lines.results(lines, options.of(0))
     parts, results = decoded(partial), []
     for row in range(number):
         if row in parts:
@@ -193,7 +197,7 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
             rows, counts, lines = found
             if (line := workflow.lines.broken(lines, counts)) is None:
                 return None
-            part = Part(int(counts[line]), workflow.lines.partials(lines[line : line + 1])[0])
+            part = Part(int(counts[line]), _partial_of(workflow.lines, lines, line))
             return f"row {rows[line]}: {broken(part) or 'its sums and extremes agree: they do not'}"
         for row, part in decoded(partial).items():
             if len(part.partial) and (what := broken(part)):
@@ -203,19 +207,29 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
     return holds
 
 
+def _partial_of(job: Lines[Any], lines: NDArray[np.int64], line: int) -> NDArray[np.int64]:
+    """The partial of a line, with others beside it, because it may be wrong about what its entries are."""
+    partials = job.partials(lines[[line - 1, line, line - 2]])
+    return np.asarray(partials[1])
+
+
 def _differences(
     workflow: Aggregation[Any], got: NDArray[np.int64], expected: NDArray[np.int64], options: RowsOptions
 ) -> Iterable[str]:
     """The first entries that differ, with the names of their rows."""
     ours, theirs = decoded(got), decoded(expected)
-    job = workflow.lines
+    tables = [lined(partial) if workflow.lines else None for partial in (got, expected)]
     for row in sorted(ours.keys() | theirs.keys()):
         name = f"{options.rows.by} {options.rows.name(row)}"
         if row not in ours or row not in theirs or ours[row].samples != theirs[row].samples:
             counts = [parts[row].samples if row in parts else 0 for parts in (theirs, ours)]
             yield f"{name}: expected {counts[0]:,} samples, got {counts[1]:,}"
             continue
-        one, other = (job.partials(part.partial[None])[0] if job else part.partial for part in (ours[row], theirs[row]))
+        one, other = (
+            _partial_of(workflow.lines, table.lines, int(np.searchsorted(table.rows, row)))
+            if workflow.lines and table else parts[row].partial
+            for table, parts in zip(tables, (ours, theirs), strict=True)
+        )  # fmt: skip
         if np.array_equal(one, other):
             continue
         if len(one) != len(other):

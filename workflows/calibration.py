@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from kernels.calibrate.reference import calibrate_reference
 from kernels.histogram.cpu import histogram_cpu
 from kernels.histogram.gpu import histogram
 from kernels.histogram.monotone import MonotoneBinning, monotone_binning
-from workflows.aggregation import Aggregation, Check, of_others
+from workflows.aggregation import Aggregation, Check, Lines, of_others
 from workflows.histogram import HISTOGRAM, count_rows
 from workflows.histogram_options import HistogramOptions
 from workflows.rows import Stretch
@@ -42,8 +43,8 @@ def calibrated(workflow: Aggregation[Options], calibration: Calibration) -> Aggr
     return replace(
         workflow,
         compute=partial(_count, calibration) if by_thresholds else partial(_compute, workflow, calibration),
-        compute_rows=partial(_count_rows, calibration) if by_thresholds else None,
-        lines=None,
+        compute_rows=partial(_count_rows, calibration) if by_thresholds else _of_rows(workflow, calibration),
+        lines=workflow.lines and replace(workflow.lines, check=partial(_check_rows, workflow.lines, calibration)),
         look=None,
         reference=partial(_reference, workflow, calibration),
         check=partial(_check, workflow, calibration),
@@ -105,6 +106,22 @@ def _count_rows(calibration: Calibration, block: Any, options: tuple[Any, ...], 
     bins = binning(calibration, options[0], block.dtype)
     counted = count_rows(block, (bins.binning,), stretch)
     return None if counted is None else bins.regrouped(counted.T).T
+
+
+def _of_rows(workflow: Aggregation[Options], calibration: Calibration) -> Callable[[Any, Any, Stretch], Any] | None:
+    if (of_rows := workflow.compute_rows) is None:
+        return None
+    return lambda block, options, stretch: (
+        None if stretch.long else of_rows(calibrate(block, calibration), options, stretch)
+    )
+
+
+def _check_rows(
+    lines: Lines[Options], calibration: Calibration, samples: NDArray[Any], begins: NDArray[np.int64],
+    ends: NDArray[np.int64], options: Options,
+) -> NDArray[np.int64] | None:  # fmt: skip
+    numbers = CalibratedSamples.of(calibration, samples.dtype.newbyteorder("="))
+    return None if numbers is None else lines.check(numbers.of_samples(samples), begins, ends, options)
 
 
 def _reference(

@@ -50,6 +50,10 @@ class Columns(Sequence[Any], ABC):
     def to_json(self) -> list[Any]:
         """What `to_json` of each gives."""
 
+    def documents(self) -> list[dict[str, Any]]:
+        """What `document` of each gives."""
+        return [one.document() for one in self]
+
     @abstractmethod
     def table(self) -> tuple[tuple[str, ...], list[list[tuple[Any, ...]]]]:
         """The header of their tables, and the lines of each."""

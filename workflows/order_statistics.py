@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial as partial_
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from kernels.common.arrays import array_module
 from kernels.quantile.cells import combined
 from kernels.quantile.keys import rounded
 from kernels.quantile.search import Quantile, Search
+from workflows import order_rows
 from workflows.aggregation import Aggregation, Check, Survey
 from workflows.quantile import (
     SURVEY,
@@ -32,6 +35,7 @@ from workflows.quantile import (
     survey_needed,
     with_search,
 )
+from workflows.quantile_rows import counted, interquartile, order_statistics
 
 NAMES = ("median", "iqr", "mad")
 QUANTILE = re.compile(r"q(?=[\d.])")
@@ -74,10 +78,20 @@ def value(search: Search, name: str) -> float:
     upper, lower = numbers
     if isinstance(upper, Fraction) and isinstance(lower, Fraction):
         return rounded(upper - lower)
-    return float(upper) - float(lower)
+    difference = float(upper) - float(lower)
+    return math.nan if math.isnan(difference) else difference  # of infinities, whose difference has a sign on some CPUs
 
 
-def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequence[str]]) -> Aggregation[Any]:
+def columns_of(lines: NDArray[np.int64], search: Search, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Statistics but mad of the keys of lines, each rounded once."""
+    numbers = counted(lines, search).numbers
+    return {name: interquartile(lines, numbers, search.dtype) if name == "iqr" else
+            order_statistics(lines, _quantiles(name)[0], numbers, search.dtype) for name in names}  # fmt: skip
+
+
+def with_order_statistics(
+    base: Aggregation[Any], names: Callable[[Any], Sequence[str]], columns: Callable[..., Any]
+) -> Aggregation[Any]:
     """The job that computes order statistics beside what another one does, where options ask for some.
 
     Its partial is then the length of that of the other job, an int64 array of one dimension, that partial, and counts.
@@ -88,7 +102,10 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
         Its result has `values`, by name; its options have `nan`.
     names
         Of all statistics that options ask for, in order, those of `base` among them.
+    columns
+        (lines of `base`, options, columns of the other statistics by name) -> the results.
     """
+    assert base.lines
 
     def joined(partial: Any, counts: Any) -> Any:
         xp = array_module(partial)
@@ -120,6 +137,10 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
         asked = {name: result.values[name] if name in result.values else value(search, name) for name in names(options)}
         return replace(result, values=asked, exact=None)
 
+    def results(lines: NDArray[np.int64], keys: NDArray[np.int64], options: Any) -> Any:
+        asked = [name for name in names(options) if is_order_statistic(name)]
+        return None if "mad" in asked else columns(lines, options, columns_of(keys, options.search, asked))
+
     def of_base(invariant: Callable[[Any, int], str | None]) -> Callable[[Any, int], str | None]:
         return lambda partial, samples: invariant(parts(partial)[0], samples)
 
@@ -132,8 +153,8 @@ def with_order_statistics(base: Aggregation[Any], names: Callable[[Any], Sequenc
     beside = replace(
         base,
         compute=compute,
-        compute_rows=None,
-        lines=None,
+        compute_rows=partial_(order_rows.compute_rows, base),
+        lines=order_rows.lines_of(base.lines, results, finalize),
         combine=combine,
         place=place,
         relocate=None if base.relocate is None else relocate,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.rounded import interpolated
-from kernels.quantile.check_gathered import check_gathered
+from kernels.common.rounded import interpolated, interpolated_difference
+from kernels.quantile.check_gathered import check_counted, check_gathered
 from kernels.quantile.keys import nan_key, to_samples
 from kernels.quantile.ranks import SELECTING, between
-from kernels.quantile.rows import gather_rows
+from kernels.quantile.rows import count_keys, gather_rows, keys_at
 from kernels.quantile.search import Quantile, Search
 from kernels.transpose.cpu import transpose_cpu
 from workflows.columns import Columns, listed, stacked
@@ -26,24 +27,32 @@ def gathers(search: Search) -> bool:
     return search.samples < 0 and search.cells is not None and bool(search.cells.gathered)
 
 
+def in_lines(search: Search) -> bool:
+    """Whether one pass gives lines with all order statistics: keys, or counts of those of 8 bits."""
+    return gathers(search) or (search.dtype.itemsize == 1 and search.samples < 0)
+
+
 def compute_rows(block: Any, options: tuple[Any, ...], stretch: Stretch) -> NDArray[np.int64] | None:
-    """Keys of the rows of a stretch; None where they are not gathered, or rows are long.
+    """Lines of the rows of a stretch; None where there are none, or rows are long.
 
     Those of a block on a device are copied to the host, because launches for each would take longer.
     """
     search = options[0].search
-    if len(options) > 1 or stretch.long or not gathers(search):
+    if len(options) > 1 or stretch.long or not in_lines(search):
         return None
     samples = block if isinstance(block, np.ndarray) else block.get()
-    return gather_rows(*stretch.one_after_another(samples, transpose_cpu), search.cells.gathered)
+    table = stretch.one_after_another(samples, transpose_cpu)
+    return gather_rows(*table, search.cells.gathered) if gathers(search) else count_keys(*table)
 
 
 def check_lines(
     samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64], options: Any
 ) -> NDArray[np.int64] | None:  # fmt: skip
-    """Keys of the samples of rows; None where they are not gathered."""
+    """The same for verification."""
     search = options.search
-    return check_gathered(samples, begins, ends, search.cells.gathered) if gathers(search) else None
+    if gathers(search):
+        return check_gathered(samples, begins, ends, search.cells.gathered)
+    return check_counted(samples, begins, ends) if in_lines(search) else None
 
 
 def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
@@ -65,16 +74,50 @@ def order_statistics(
     for number in np.unique(numbers[numbers > 0]).tolist():
         rows = np.flatnonzero(numbers == number)
         place = between(*quantile, number)
-        low, high = (to_samples(lines[rows, 1 + rank].view(np.uint64), dtype) for rank in (place.low, place.high))
+        low, high = (to_samples(keys_at(lines[rows], rank), dtype) for rank in (place.low, place.high))
         if not place.weight:
             values[rows] = low
             continue
         finite = np.isfinite(low) & np.isfinite(high)
         with np.errstate(invalid="ignore"):  # of opposite infinities, whose sum has a sign on some CPUs
-            ends = low.astype(np.float64) + high
-        values[rows] = np.where(np.isnan(ends), math.nan, ends)
+            ends = low[~finite].astype(np.float64) + high[~finite]
+        values[rows[~finite]] = np.where(np.isnan(ends), math.nan, ends)
         values[rows[finite]] = interpolated(low[finite], high[finite], place.weight)
     return values
+
+
+def interquartile(lines: NDArray[np.int64], numbers: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
+    """The difference of the quartiles of each line, which has so many numbers, rounded once."""
+    quartiles = ("linear", Fraction(1, 4)), ("linear", Fraction(3, 4))
+    lower, upper = (order_statistics(lines, one, numbers, dtype) for one in quartiles)
+    with np.errstate(invalid="ignore", over="ignore"):  # where both are finite it is computed exactly
+        values: NDArray[np.float64] = upper - lower
+    values[np.isnan(values)] = math.nan
+    for number in np.unique(numbers[numbers > 0]).tolist():
+        rows = np.flatnonzero(numbers == number)
+        low, high = (between(*one, number) for one in quartiles)
+        ends = [np.stack([to_samples(keys_at(lines[rows], rank), dtype) for rank in (one.low, one.high)])
+                for one in (low, high)]  # fmt: skip
+        finite = np.isfinite(ends).all(axis=(0, 1))
+        values[rows[finite]] = interpolated_difference(ends[0][:, finite], ends[1][:, finite], low.weight, high.weight)
+    return values
+
+
+class Counted(NamedTuple):
+    """Samples of each line, how many are NaN, and how many numbers: none if a NaN makes every result NaN."""
+
+    samples: NDArray[np.int64]
+    nan: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+
+def counted(lines: NDArray[np.int64], search: Search) -> Counted:
+    """Of lines, at least one."""
+    samples, key = -1 - lines[:, 0] if gathers(search) else lines.sum(axis=1), nan_key(search.dtype)
+    if key is None:
+        return Counted(samples, np.zeros_like(samples), samples)
+    nan = ((lines[:, 1:].view(np.uint64) == key) & (np.arange(lines.shape[1] - 1) < samples[:, None])).sum(axis=1)
+    return Counted(samples, nan, samples - nan if search.omit else np.where(nan > 0, 0, samples))
 
 
 class QuantileColumns(Columns):
@@ -82,24 +125,15 @@ class QuantileColumns(Columns):
 
     Parameters
     ----------
-    lines : int64 array, shape (rows, 1 + gathered), of at least one row
-        Number and keys of the samples.
+    lines : int64 array, shape (rows, entries), of at least one row
+        Number and keys of the samples, or the counts of the keys.
     options
         With a search that has not begun.
     """
 
     def __init__(self, lines: NDArray[np.int64], options: Any) -> None:
         self._q, self._method, search = tuple(options.q), options.method, options.search
-        self._samples = -1 - lines[:, 0]
-        key = nan_key(search.dtype)
-        is_nan = lines[:, 1:].view(np.uint64) == (2**64 - 1 if key is None else key)
-        counted = (
-            is_nan & (np.arange(lines.shape[1] - 1) < self._samples[:, None]) if key is not None else is_nan[:, :0]
-        )
-        self._nan = counted.sum(axis=1)
-        self._numbers = self._samples - self._nan
-        if not search.omit:
-            self._numbers[self._nan > 0] = 0
+        self._samples, self._nan, self._numbers = counted(lines, search)
         self._dtype = search.dtype
         self._values = [order_statistics(lines, one, self._numbers, search.dtype) for one in search.quantiles]
 
@@ -138,5 +172,5 @@ class QuantileColumns(Columns):
 
 
 def results(lines: NDArray[np.int64], options: Any, finalize: Any) -> Sequence[Any]:
-    """The results of lines, by `finalize` where keys are not gathered."""
-    return QuantileColumns(lines, options) if gathers(options.search) else [finalize(line, options) for line in lines]
+    """The results of lines, by `finalize` where they do not have all order statistics."""
+    return QuantileColumns(lines, options) if in_lines(options.search) else [finalize(line, options) for line in lines]

@@ -197,7 +197,7 @@ _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
         combine=of_lines.combine,
         broken=lambda lines, samples: broken(lines, samples, lambda *one: moments_agree(*one) or powers_agree(*one)),
         check=lambda samples, begins, ends, options: reduce_rows_check(samples, begins, ends, options.parts),
-        place=of_lines.place,
+        relocate=of_lines.relocate,
         alike=of_lines.alike,
         lines=of_lines.to_lines,
         partials=of_lines.to_partials,
@@ -213,4 +213,8 @@ _MOMENTS: Aggregation[ReduceOptions] = Aggregation(
     empty=lambda dtype, options: powers.empty(dtype, options.parts),
     cpu_source=cpu.SOURCE,
 )
-REDUCE = with_order_statistics(_MOMENTS, lambda options: options.operations)
+REDUCE = with_order_statistics(
+    _MOMENTS,
+    lambda options: options.operations,
+    lambda lines, options, beside: ReduceColumns(lines, options.operations, options.nan, options.ddof, beside),
+)

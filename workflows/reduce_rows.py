@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ def broken(
     lines: NDArray[np.int64], samples: NDArray[np.int64], of_sums: Callable[[NDArray[np.int64], int], Any]
 ) -> int | None:  # fmt: skip
     """The first line that breaks an invariant of `workflows.reduce`; `of_sums`: those of sums, without a compiler."""
+    if (wrong := of_lines.strange(lines)).any():
+        return int(wrong.argmax())
     special, counts = lines[:, [NAN, POSITIVE, NEGATIVE]], lines[:, SAMPLES]
     wrong = (counts != samples) | (special < 0).any(axis=1) | (special.sum(axis=1) > samples)
     if lines[0, layout.ASKED] & EXTREMES:
@@ -61,16 +63,22 @@ class ReduceColumns(Columns):
         Of the operations, in order.
     nan, ddof
         As those of `workflows.moments.Moments`.
+    beside
+        Columns of other operations among the names; the lines do not determine all results then.
     """
 
-    def __init__(self, lines: NDArray[np.int64], names: Sequence[str], nan: str, ddof: int) -> None:
-        self._lines, self._nan, self._ddof = lines, nan, ddof
+    def __init__(
+        self, lines: NDArray[np.int64], names: Sequence[str], nan: str, ddof: int,
+        beside: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self._lines, self._nan, self._ddof, self._is_exact = lines, nan, ddof, beside is None
         self._dtype = np.dtype(layout.DTYPES[lines[0, layout.CODE]])
         self._has_nan = (lines[:, NAN] > 0) & (nan == "propagate")
         integers = self._dtype.kind != "f"
         rounded = [name for name in names if name in finish.OPERATIONS and not (name == "sum" and integers)]
         finished = finish.finished(lines, rounded, nan == "omit", ddof) if rounded else []
         columns = dict(zip(rounded, self._one_by_one(rounded) if finished is None else finished, strict=True))
+        columns |= beside or {}
         self._values = {name: columns[name] if name in columns else self._exact(name) for name in names}
 
     def _one_by_one(self, names: Sequence[str]) -> list[NDArray[Any]]:
@@ -113,7 +121,7 @@ class ReduceColumns(Columns):
     def of(self, row: int) -> ReduceResult:
         line = self._lines[row]
         values = {name: _listed(name, column[row : row + 1])[0] for name, column in self._values.items()}
-        exact = Exact(of_lines.to_partials(line[None])[0], self._nan, self._ddof)
+        exact = Exact(of_lines.to_partials(line[None])[0], self._nan, self._ddof) if self._is_exact else None
         return ReduceResult(values, int(line[SAMPLES]), int(line[NAN]), self._dtype, exact)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -126,6 +134,14 @@ class ReduceColumns(Columns):
         plain |= {"samples": self._lines[:, SAMPLES].tolist(), "nan": self._lines[:, NAN].tolist()}
         return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
 
+    def documents(self) -> list[dict[str, Any]]:
+        plain, dtype = self.to_json(), {"dtype": self._dtype.name}
+        if not self._is_exact:
+            return [{"format": 2} | one | dtype for one in plain]
+        partials = (partial for chunk in self._chunks() for partial in of_lines.to_partials(chunk))
+        exact = (Exact(partial, self._nan, self._ddof).document() for partial in partials)
+        return [{"format": 2} | one | dtype | {"exact": of} for one, of in zip(plain, exact, strict=True)]
+
     def table(self) -> tuple[tuple[str, ...], list[list[tuple[Any, ...]]]]:
         lists = {name: ["" if x is None else x for x in values] if name.startswith("arg") else values
                  for name, values in self._lists().items()}  # fmt: skip
@@ -133,9 +149,14 @@ class ReduceColumns(Columns):
                                         zip(*lists.values(), strict=True)]  # fmt: skip
 
     def exact(self) -> tuple[int, Iterable[NDArray[np.int64]]]:
-        chunks = (self._lines[start : start + of_lines.CHUNK] for start in range(0, len(self), of_lines.CHUNK))
+        if not self._is_exact:
+            return 0, ()
         of_each = of_lines.to_partials(self._lines[:1]).size
-        return len(self) * of_each, (of_lines.to_partials(chunk).reshape(-1) for chunk in chunks)
+        return len(self) * of_each, (of_lines.to_partials(chunk).reshape(-1) for chunk in self._chunks())
+
+    def _chunks(self) -> Iterator[NDArray[np.int64]]:
+        """The lines, some at a time."""
+        return (self._lines[start : start + of_lines.CHUNK] for start in range(0, len(self), of_lines.CHUNK))
 
     def _lists(self) -> Mapping[str, list[Number]]:
         return {name: _listed(name, column) for name, column in self._values.items()}

@@ -39,11 +39,13 @@ def placed_lines(
     workflow: Aggregation[Any], lines: Sequence[NDArray[np.int64]], rows: Rows, stretches: Sequence[Stretch], start: int
 ) -> Sequence[NDArray[np.int64]]:  # fmt: skip
     """Lines of the rows of each stretch of a block that begins at an index, with positions counted in the row."""
-    if workflow.lines is None or workflow.lines.place is None:
+    if workflow.located or workflow.lines is None or workflow.lines.relocate is None:
         return lines
-    place = workflow.lines.place
-    return [place(of_stretch, rows.turns(start + stretch.place.start + stretch.firsts()))
-            for of_stretch, stretch in zip(lines, stretches, strict=True)]  # fmt: skip
+    placed = []
+    for of_stretch, stretch in zip(lines, stretches, strict=True):
+        starts = rows.turns(start + stretch.place.start + stretch.firsts())[:, None]
+        placed.append(workflow.lines.relocate(of_stretch, partial_(np.add, starts)))
+    return placed
 
 
 def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any]) -> Check | None:
@@ -141,8 +143,12 @@ class RowsCheck:
         if job is None or not alike or any(stretch.long for stretch in stretches):
             return None
         for stretch in stretches:
-            table = stretch.one_after_another(samples[stretch.place], lambda matrix: matrix.T.copy())
-            of_stretch = job.check(*table, self._options.of(0))
+            some, options = samples[stretch.place], self._options.of(0)
+            if self._workflow.located:
+                start = first + stretch.place.start
+                of_stretch = job.check(some, stretch, range(start, start + len(some)), options)
+            else:
+                of_stretch = job.check(*stretch.one_after_another(some, lambda matrix: matrix.T.copy()), options)
             if of_stretch is None:
                 return None
             lines.append(of_stretch)

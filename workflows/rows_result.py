@@ -15,7 +15,7 @@ from workflows.histogram_result import HistogramResult, uhi
 from workflows.histogram_rows import HistogramColumns
 from workflows.plottable import ROWS, BinAxis, NameAxis, boost_histogram_of
 from workflows.rows import Rows
-from workflows.selection_result import SelectedResult, SelectedRows
+from workflows.selection_result import SelectedColumns, SelectedResult, SelectedRows
 from workflows.shown import PlottedRows, Shown, how_many
 
 MOST_LINES = 24  # rows that the panel shows; the files have all
@@ -73,7 +73,10 @@ class RowsResult(Shown):
 
     def document(self) -> dict[str, Any]:
         """What a row is, the names of the rows, and the document of each, with the version of this layout: 2."""
-        results = [result.document() for result in self.results]
+        if isinstance(self.results, Columns):
+            results = self.results.documents()
+        else:
+            results = [result.document() for result in self.results]
         return {"format": 2, "by": self.rows.by, "rows": self.names, **self.shape_in_document(), "results": results}
 
     def shape_in_document(self) -> dict[str, Any]:
@@ -240,6 +243,8 @@ class HistogramRows(PlottedRows, RowsResult):
 
 def stacked(results: Sequence[Any], rows: Rows) -> Any:
     """The results of rows as one."""
+    if isinstance(results, SelectedColumns):
+        return SelectedRows(stacked(results.results, rows), results.excluded, results.asked)
     if isinstance(results, Columns):
         return (HistogramRows if isinstance(results, HistogramColumns) else RowsResult)(rows, results)
     if results and all(isinstance(result, SelectedResult) for result in results):

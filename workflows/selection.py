@@ -26,6 +26,7 @@ from workflows.aggregation import Aggregation, Invariant, of_others
 from workflows.histogram import HISTOGRAM
 from workflows.selection_check import SelectedCheck, values_to_check
 from workflows.selection_result import selected_result
+from workflows.selection_rows import compute_rows, lines_of
 
 __all__ = ["INDEX", "SAMPLE", "Column", "Selection", "all_of", "of_mask", "present", "selected"]
 
@@ -136,8 +137,8 @@ def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregatio
     return replace(
         workflow,
         compute=partial(_compute, workflow, selection),
-        compute_rows=None,
-        lines=None,
+        compute_rows=None if workflow.compute_rows is None else partial(compute_rows, workflow, selection),
+        lines=lines_of(workflow, selection),
         look=None,
         combine=partial(_combine, workflow),
         finalize=partial(_finalize, workflow, selection),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,14 @@ class SelectedRows(_Plotted):
 
     def __getitem__(self, row: int) -> Any:
         return selected_result(self.result[row], self.excluded[row], self.asked)
+
+
+class SelectedColumns(NamedTuple):
+    """Results of rows, a sequence, the number of samples that were left out of each, and by what."""
+
+    results: Sequence[Any]
+    excluded: list[int]
+    asked: Mapping[str, Any]
 
 
 def selected_result(result: Result, excluded: int, asked: Mapping[str, Any]) -> SelectedResult:

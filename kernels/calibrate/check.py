@@ -54,7 +54,8 @@ class CalibratedSamples:
     def of_samples(self, samples: NDArray[Any]) -> NDArray[np.float64]:
         """Samples in either byte order, shape (n,), calibrated, shape (n,)."""
         native = np.require(samples, self._dtype, ["C", "A"])
-        if self._calibration.transform not in BASES or self._dtype.kind == "f" or self._dtype.itemsize > 4:
+        looked_up = self._calibration.transform in BASES and self._dtype.kind != "f" and self._dtype.itemsize <= 4
+        if not looked_up or not len(native):
             return self._of(native)
         wide = native.astype(np.int64)
         first, number = int(wide.min()), int(np.ptp(wide)) + 1

@@ -148,4 +148,19 @@ void interpolate(uint64_t number, int kind, const int64_t* low, const int64_t* h
         results[i] = signed_(Sum(a, b), all);
     }
 }
+
+// The same of the samples in `high` less that of those in `low`, both of the shape (2, number).
+void interpolate_difference(uint64_t number, int kind, const int64_t* low, const int64_t* high, uint64_t low_part,
+                            uint64_t high_part, uint64_t whole, double* results) {
+    const auto at = [&](const int64_t* ends, uint64_t i, uint64_t part, Big& place) {
+        const Product a(sample_of(ends[i], static_cast<Kind>(kind)), Big(whole - part));
+        const Product b(sample_of(ends[number + i], static_cast<Kind>(kind)), Big(part));
+        add(a, b, false, place);
+    };
+    Big lower, upper;
+    for (uint64_t i = 0; i < number; ++i) {
+        at(low, i, low_part, lower), at(high, i, high_part, upper);
+        results[i] = signed_(Sum(upper, lower, true), Big(whole));
+    }
+}
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -37,14 +39,51 @@ def interpolated(low: NDArray[Any], high: NDArray[Any], weight: Fraction) -> NDA
     """
     library, results = functions(), np.empty(len(low))
     if library is None or weight.denominator >= 2**64:
-        pairs = zip(low.tolist(), high.tolist(), strict=True)
-        exact = [Fraction(a) + (Fraction(b) - Fraction(a)) * weight for a, b in pairs]
-        return np.array([one.numerator / one.denominator for one in exact])
-    kind = kind_of(low.dtype)
-    wide = [np.ascontiguousarray(ends, (np.float64, np.int64, np.uint64)[kind]) for ends in (low, high)]
+        return _nearest(_exact(ends, weight) for ends in zip(low.tolist(), high.tolist(), strict=True))
+    kind, (low, high) = _wide(low, high)
     word, pointer = ctypes.c_uint64, ctypes.c_void_p
     library.interpolate.argtypes = word, ctypes.c_int, pointer, pointer, word, word, pointer
     library.interpolate.restype = None
-    library.interpolate(len(low), kind, *(ends.ctypes.data for ends in wide), weight.numerator, weight.denominator,
+    library.interpolate(len(low), kind, low.ctypes.data, high.ctypes.data, weight.numerator, weight.denominator,
                         results.ctypes.data)  # fmt: skip
     return results
+
+
+def interpolated_difference(
+    low: NDArray[Any], high: NDArray[Any], low_weight: Fraction, high_weight: Fraction
+) -> NDArray[np.float64]:  # fmt: skip
+    """What `interpolated` rounds, of the pairs in `high` less those in `low`, rounded once.
+
+    Parameters
+    ----------
+    low, high : arrays of the same integer or float dtype, shape (2, n)
+    low_weight, high_weight
+        0 to 1, with small denominators.
+    """
+    library, results = functions(), np.empty(low.shape[1])
+    if library is None:
+        pairs = zip(low.T.tolist(), high.T.tolist(), strict=True)
+        return _nearest(_exact(upper, high_weight) - _exact(lower, low_weight) for lower, upper in pairs)
+    kind, (low, high) = _wide(low, high)
+    whole = math.lcm(low_weight.denominator, high_weight.denominator)
+    word, pointer = ctypes.c_uint64, ctypes.c_void_p
+    library.interpolate_difference.argtypes = word, ctypes.c_int, pointer, pointer, word, word, word, pointer
+    library.interpolate_difference.restype = None
+    library.interpolate_difference(len(results), kind, low.ctypes.data, high.ctypes.data, int(low_weight * whole),
+                                   int(high_weight * whole), whole, results.ctypes.data)  # fmt: skip
+    return results
+
+
+def _wide(*samples: NDArray[Any]) -> tuple[int, list[NDArray[Any]]]:
+    """The kind of samples of one dtype, and the samples in 64 bits."""
+    kind = kind_of(samples[0].dtype)
+    return kind, [np.ascontiguousarray(some, (np.float64, np.int64, np.uint64)[kind]) for some in samples]
+
+
+def _exact(ends: Sequence[float], weight: Fraction) -> Fraction:
+    low, high = map(Fraction, ends)
+    return low + (high - low) * weight
+
+
+def _nearest(numbers: Iterable[Fraction]) -> NDArray[np.float64]:
+    return np.array([one.numerator / one.denominator for one in numbers])

@@ -1,4 +1,4 @@
-"""Keys of many short rows: lines, each a partial of cells that are gathered (`kernels.quantile.cells`)."""
+"""Keys of many short rows: lines, each a partial of cells (`kernels.quantile.cells`), gathered ones or of 8 bits."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ def gather_rows(samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[
     lines[:, 0] -= ends - begins
     lines[:, 1 : 1 + matrix.shape[1]] = np.where(inside, matrix.astype(np.uint64), np.uint64(2**64 - 1)).view(np.int64)
     return lines
+
+
+def count_keys(samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Lines:
+    """How often each row has each key, int64 array, shape (rows, 256), of samples of 8 bits."""
+    matrix, inside = as_matrix(to_keys(samples), begins, ends, 0)
+    slots = (256 * np.arange(len(matrix))[:, None] + matrix)[inside]
+    return np.bincount(slots, minlength=256 * len(matrix)).reshape(-1, 256)
+
+
+def keys_at(lines: Lines, rank: int) -> NDArray[np.uint64]:
+    """The keys of this rank, counted from 0, in lines that have it."""
+    if lines[0, 0] < 0:
+        return lines[:, 1 + rank].view(np.uint64)
+    return np.asarray(np.count_nonzero(np.cumsum(lines, axis=1) <= rank, axis=1), np.uint64)
 
 
 def combine(a: Lines, b: Lines) -> Lines:

@@ -8,7 +8,7 @@ that do. So equal partials make equal lines.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +52,12 @@ def windows_of(line: NDArray[np.int64]) -> Windows:
     return tuple((code >> 16 * i & 255, code >> 16 * i + 8 & 255) for i in range(number))
 
 
+def strange(lines: Lines) -> NDArray[np.bool_]:
+    """Which lines, of at least one, say something else of their entries than most do: these are wrong."""
+    said = lines[:, [layout.CODE, layout.ASKED, WINDOWS]]
+    return np.asarray((said != np.sort(said, axis=0)[len(lines) // 2]).any(axis=1))
+
+
 def _coded(windows: Windows) -> np.int64:
     return np.uint64(sum((first | end << 8) << 16 * i for i, (first, end) in enumerate(windows))).view(np.int64)
 
@@ -79,8 +85,8 @@ def to_lines(partials: NDArray[np.int64]) -> Lines:
 
 
 def to_partials(lines: Lines) -> NDArray[np.int64]:
-    """The partials of lines, at least one."""
-    windows = windows_of(lines[0])
+    """The partials of lines, at least one, whose entries are what most of them say."""
+    windows = windows_of(lines[strange(lines).argmin()])
     partials = np.zeros((len(lines), powers.SIZE if len(windows) > 2 else layout.SIZE), np.int64)
     partials[:, entries(windows)[:WINDOWS]] = lines[:, :WINDOWS]
     partials[:, entries(windows)[WORDS:]] = lines[:, WORDS:]
@@ -162,10 +168,13 @@ def _spread(part: Lines, windows: Windows) -> Lines:
     return _described(lines, windows)
 
 
-def place(lines: Lines, starts: NDArray[np.int64]) -> Lines:
-    """Add a start to the indices in all positions of each line, in place."""
+def relocate(lines: Lines, index: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Lines:
+    """Lines with other indices in all positions, in place; `index`: indices -> others, shape (rows, positions), 0 where
+    there is none."""
     positions = lines[:, POSITIONS]
-    positions += (positions != NOWHERE) * 2 * starts[:, None]
+    exist = positions != NOWHERE
+    others = index(np.where(exist, positions >> 1, 0))
+    lines[:, POSITIONS] = np.where(exist, 2 * others + (positions & 1), NOWHERE)
     return lines
 
 

@@ -10,36 +10,46 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import kernels.common.rounded
 import pipeline
 from kernels.common import cxx
 from kernels.quantile.ranks import METHODS
+from kernels.reduce import lines as of_lines
 from pipeline.engine.aggregate_plan import Job
 from tests.cases.quantile_small import samples_of
 from tests.cases.reduce import DTYPES, generator, ordinary
 from workflows.by_rows import by_rows
 from workflows.columns import Columns
 from workflows.histogram import HISTOGRAM, HistogramOptions
-from workflows.quantile import QUANTILE, QuantileOptions
+from workflows.quantile import QUANTILE, QuantileOptions, with_search
 from workflows.reduce import OPERATIONS, REDUCE, ReduceOptions
 from workflows.rows import Rows, RowsOptions
+from workflows.rows_partial import lined
 from workflows.saved import fingerprint, numbers
 
 SIZES = (0, 1, 2, 5, 5, 0, 40, 17, 3, 1)
 
 
-def results(workflow: Any, options: Any, samples: NDArray[Any], rows: Rows) -> tuple[Any, Any]:
-    """Those of rows together, and of each; of a block in several parts."""
-    job = Job(workflow, options).prepared(samples.dtype)
+def results(
+    workflow: Any, options: Any, samples: NDArray[Any], rows: Rows, changed: Any = lambda job: job, dtype: Any = None
+) -> tuple[Any, Any]:
+    """Those of rows together, and of each; of a block in several parts. `changed`: the job of samples of a dtype,
+    made of the one that gets others."""
+    job = Job(workflow, options).prepared(np.dtype(dtype or samples.dtype))
     if job.workflow.of_few:
         job = replace(job, options=job.workflow.of_few(job.options, rows.longest))
     made = []
-    for one in (job.workflow, replace(job.workflow, lines=None, compute_rows=None)):
+    workflow = changed(job.workflow)
+    for one in (workflow, replace(workflow, lines=None, compute_rows=None)):
         of_rows, given = by_rows(one), RowsOptions(rows, samples.dtype, (job.options,))
         total = None
         for part in np.array_split(np.arange(len(samples)), 3):
             indices = range(part[0], part[-1] + 1)
             partial = of_rows.compute(samples[part], given, indices)
             total = partial if total is None else of_rows.combine(total, partial)
+            if check := of_rows.check(given, samples.dtype):
+                check.add(samples[part], int(part[0]))
+                np.testing.assert_array_equal(check.partial(), partial)
         assert total is not None and not any(holds(total, len(samples)) for holds in of_rows.invariants)
         made.append(of_rows.finalize(total, given))
     return made[0], made[1]
@@ -75,6 +85,31 @@ def test_reductions(dtype: str, nan: str, compiled: bool, kind: Any, monkeypatch
         for ddof in (0, 2):
             for rows in (files, Rows("segment", (11,), 7), Rows("row", (37, 2), 1, 2)):
                 assert_same(*results(REDUCE, ReduceOptions(op, nan, ddof), samples, rows))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("nan", ["propagate", "omit"])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("kind", [samples_of, ordinary])
+def test_order_statistics(dtype: str, nan: str, compiled: bool, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels.common.rounded, "functions", lambda: None)
+    samples = kind(dtype, sum(SIZES))
+    files = Rows("file", (len(SIZES),), None, sizes=SIZES, names=tuple("abcdefghij"))
+    for op in ("median", "q1,argmax,iqr,sum,q0.3"):
+        for rows in (files, Rows("segment", (11,), 7), Rows("row", (37, 2), 1, 2)):
+            assert_same(*results(REDUCE, ReduceOptions(op, nan), samples, rows))
+    some = results(REDUCE, ReduceOptions("mad,max", nan), samples, files)  # whose results are made one by one
+    assert some[0].to_json() == some[1].to_json() and repr(some[0].arrays()) == repr(some[1].arrays())
+
+
+def test_quartiles_beside_infinities() -> None:
+    """Their difference is infinite, or none; of the largest numbers it is beyond float64."""
+    most, inf = np.finfo(np.float64).max, np.inf
+    values = np.array([(-inf, 0, 1), (-inf, 0, inf), (inf, inf, inf), (-most, 0, most), (-inf, -inf, 3)])
+    together, each = results(REDUCE, ReduceOptions("iqr"), values.ravel(), Rows("segment", (5,), 3))
+    assert_same(together, each)
+    assert str(together.arrays()["iqr"].tolist()) == f"[inf, inf, nan, {most}, nan]"
 
 
 @pytest.mark.parametrize("values", [[1, 2, 2**40, 3], [2**40, 1, 2**50, 2], [2**63, 2**63, 1, 0], [-5, 1, 2**33, 0]])
@@ -131,7 +166,7 @@ def test_histograms(dtype: str) -> None:
         assert together.to_uhi() == each.to_uhi()
 
 
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if not name.endswith("int8")])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("nan", ["propagate", "omit"])
 def test_quantiles(dtype: str, method: str, nan: str) -> None:
@@ -151,6 +186,14 @@ def test_quantiles_beside_infinities() -> None:
     assert str(together.arrays()["values"].ravel().tolist()) == "[inf, -inf, nan, inf, 1.5]"
 
 
+def test_quantiles_of_the_largest_floats() -> None:
+    """Whose sum is beyond the range of float64: no warning, which the tests take for an error."""
+    samples = np.tile(np.finfo(np.float64).max, 4)
+    together, each = results(QUANTILE, QuantileOptions(q="0.5"), samples, Rows("segment", (2,), 2))
+    assert_same(together, each)
+    assert together[1].values == (samples[0],)
+
+
 @pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
 def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is computed and checked row by row, and together, adds up; whatever is verified, and where arrays lie."""
@@ -163,3 +206,41 @@ def test_long_rows_among_short_ones(dtype: str, monkeypatch: pytest.MonkeyPatch)
         assert found.verification.checked == 3000
         for one, part in zip(found, parts, strict=True):
             assert one.values == pipeline.run("reduce", part, op="sum,max").values
+
+
+@pytest.mark.parametrize("entry", [0, 3, -1])
+@pytest.mark.parametrize("row", [0, 17, 39])
+def test_a_wrong_line_of_order_statistics_is_named(entry: int, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is wrong about its length, about its own results, or about a key."""
+
+    job = Job(REDUCE, ReduceOptions("median,max")).prepared(np.dtype(np.int16))
+    options = with_search(job.options, job.options.search.of_few(10))
+    of_rows = RowsOptions(Rows("segment", (40,), 10), np.dtype(np.int16), (options,))
+    rows_of, samples = by_rows(job.workflow), np.arange(400, dtype=np.int16)
+    right = rows_of.compute(samples, of_rows, range(400))
+    partial = right.copy()
+    found = lined(partial)
+    assert found and rows_of.differences
+    found.lines[row, entry] += 1
+    named = [text.split(",")[0] for text in rows_of.differences(partial, right, of_rows)]
+    told = [text for holds in rows_of.invariants if (text := holds(partial, 400))]
+    assert named == [f"segment {row}"] or told[0].startswith(f"row {row}: ")
+
+
+@pytest.mark.parametrize("entry", [slice(None), 0, 1, of_lines.WINDOWS], ids=["all", "dtype", "asked", "words"])
+@pytest.mark.parametrize("row", [0, 3, 6])
+def test_a_line_that_is_zero_is_named(row: int, entry: int | slice) -> None:
+    """Also where a line says what its entries are."""
+    job, options = by_rows(REDUCE), ReduceOptions("sum,max")
+    of_rows = RowsOptions(Rows("segment", (7,), 5), np.dtype(np.int16), (options,))
+    partial = job.compute(np.arange(1, 36, dtype=np.int16), of_rows, range(35))
+    _, every_row = job.invariants
+    assert every_row(partial, 35) is None
+    right, found = partial.copy(), lined(partial)
+    assert found and job.differences
+    found.lines[row, entry] = 0
+    if entry != of_lines.WINDOWS:  # which no number depends on
+        assert [text.split(",")[0] for text in job.differences(partial, right, of_rows)] == [f"segment {row}"]
+    told = every_row(partial, 35)
+    assert told and told.startswith(f"row {row}: ")
+    assert ("expected 5, got 0" in told) == (entry == slice(None))

@@ -18,7 +18,7 @@ from kernels.reduce.check_rows import reduce_rows_check
 from kernels.reduce.cpu_rows import reduce_rows_cpu
 from kernels.reduce.exact_sum import to_words
 from kernels.reduce.finish import OPERATIONS, finished, first_apart
-from kernels.reduce.lines import alike, combine, place, to_lines, to_partials
+from kernels.reduce.lines import alike, combine, relocate, to_lines, to_partials
 from kernels.reduce.partial import EXTREMES, SQUARES, SUM
 from kernels.reduce.powers import POWERS
 from kernels.reduce.reference_powers import reduce_reference_with_powers
@@ -90,7 +90,7 @@ def test_lines_combine_as_partials_do(dtype: str, kind: Any, monkeypatch: pytest
     partials = references(samples, begins, ends, ALL | POWERS)
     expected = np.array([powers.combine(a, layout.place(b.copy(), 300))
                          for a, b in pairwise(partials)])  # fmt: skip
-    later = place(to_lines(partials[1:]), np.full(len(partials) - 1, 300))
+    later = relocate(to_lines(partials[1:]), lambda indices: indices + 300)
     found = combine(to_lines(partials[:-1]), later)
     np.testing.assert_array_equal(found, to_lines(expected))
     np.testing.assert_array_equal(to_partials(found), expected)

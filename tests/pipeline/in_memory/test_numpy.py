@@ -181,6 +181,21 @@ def test_wrong_numbers_are_found(verify: str, monkeypatch: pytest.MonkeyPatch) -
         pipeline.run("histogram", array, bins=7, verify=verify, chunk_bytes=60_000)
 
 
+@pytest.mark.parametrize("verify", ["auto", "full"])
+@pytest.mark.parametrize("wrong", range(4))
+def test_one_wrong_part_is_found(verify: str, wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is checked whole because it is short: the check is compared with what becomes the result."""
+
+    def compute(block: Any, options: Any) -> Any:
+        counts = HISTOGRAM.compute(block, options)
+        return counts if block[0] != 1000 * wrong or seen.append(wrong) or len(seen) > 1 else np.roll(counts, 1)
+
+    seen: list[int] = []
+    monkeypatch.setitem(WORKFLOWS, "histogram", replace(HISTOGRAM, compute=compute))
+    with pytest.raises(VerificationError, match="histogram: a number is wrong in samples"):
+        pipeline.run("histogram", np.arange(4000), bins=7, range=(0, 4000), verify=verify, chunk_bytes=8000)
+
+
 def test_wrong_elements_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = replace(MAP, compute=lambda *given: MAP.compute(*given) + 1)
     monkeypatch.setitem(WORKFLOWS, "map", wrong)
