@@ -14,6 +14,7 @@ from kernels.transpose.cpu import transpose_cpu
 from workflows.aggregation import Aggregation, Lines
 from workflows.columns import Columns
 from workflows.rows import Stretch
+from workflows.selection_check import values_to_check
 from workflows.selection_result import SelectedColumns, selected_result
 
 Table = NDArray[np.int64]
@@ -58,7 +59,7 @@ def _check_rows(
     keeps = KeptCheck.of(selection.typed(native.dtype))
     if keeps is None or job.lines is None:
         return None
-    numbers = keeps.numbers(selection.values(native, indices, checks=True))
+    numbers = keeps.numbers(values_to_check(selection, native, indices))
     if stretch.bounds is None:
         rows = (stretch.first + numbers) % stretch.number
     else:
