@@ -1,5 +1,7 @@
-"""This project's import packages: whether they are its own, since other distributions have packages of these names,
-too; and which version of them this is."""
+"""This project's import packages: whether they are its own, and which version of their sources is here.
+
+Other distributions have packages of these names, too.
+"""
 
 from __future__ import annotations
 
