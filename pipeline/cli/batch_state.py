@@ -15,8 +15,8 @@ import dask.config
 
 from kernels.common.private import write_private_file
 from pipeline.cli.job_file import Planned
-from pipeline.engine.journal_request import code_version
 from pipeline.errors import PipelineError
+from pipeline.packages import code_version
 from pipeline.process.last_words import say
 from pipeline.storage.output_format import split_output
 from pipeline.storage.remote.address import is_url

@@ -17,6 +17,7 @@ from pipeline.cluster.client import CALL_SECONDS, LimitedClient
 from pipeline.cluster.workers import ANSWER_SECONDS, Workers, known_workers
 from pipeline.errors import PipelineError, UsageError
 from pipeline.gpu.devices import find_devices
+from pipeline.packages import code_version
 
 LOOK_SECONDS = 0.1  # between two looks for a first worker
 MOST_CHARACTERS = 2**24  # of the file that a scheduler wrote
@@ -156,7 +157,7 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
                                 "`dask worker` or `dask cuda worker` with that address")  # fmt: skip
         sleep(LOOK_SECONDS)
     try:
-        usable = client.run(_usable_gpus)
+        found = client.run(_version_and_gpus)
     except TimeoutError:
         raise PipelineError(f"scheduler {name}: expected an answer of every worker within {CALL_SECONDS} s; one hangs: "
                             "see their logs") from None  # fmt: skip
@@ -164,6 +165,11 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
         reason = str(error).partition("\n")[0]
         raise PipelineError(f"scheduler {name}: expected workers that can run baru, got {reason}; "
                             "install the same version there") from error  # fmt: skip
+    if other := [address for address, (version, _) in found.items() if version != code_version()]:
+        raise PipelineError(f"scheduler {name}: expected the sources of baru that run here ({code_version()}) on every "
+                            f"worker, got {found[other[0]][0]} on {other[0]}; install the same version there, and "
+                            "restart it")  # fmt: skip
+    usable = {address: gpus for address, (_, gpus) in found.items()}
     with_gpu = tuple(address for address, gpus in usable.items() if gpus)
     if device == "gpu" and not with_gpu:
         raise UsageError(f"--device gpu: expected a worker with a GPU at {name}, got {len(usable)} without; "
@@ -184,6 +190,6 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
     return Workers(client, "gpu", len(with_gpu), threads, with_gpu if confined else None, resources, where, dashboard)
 
 
-def _usable_gpus() -> int:
-    """Number of GPUs that the worker running this can use."""
-    return find_devices().usable
+def _version_and_gpus() -> tuple[str, int]:
+    """The version of the sources of the worker running this, and the number of GPUs that it can use."""
+    return code_version(), find_devices().usable

@@ -7,13 +7,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.packages import code_version
 from pipeline.storage.files import Files, SourceFile
 from pipeline.storage.identity import this_machine
 from pipeline.storage.planned_file import open_planned
@@ -24,9 +23,6 @@ from pipeline.storage.sources import Joined
 # Regions of the inputs that are hashed, over all files, and the bytes of each: a disk with heads takes 0.2 s for them.
 SAMPLES = 16
 SAMPLE_BYTES = 2**12
-
-CODE = ("pipeline", "kernels", "workflows")
-SOURCES = (".py", ".cu", ".cuh", ".cpp", ".hpp")
 
 
 @dataclass(frozen=True)
@@ -93,18 +89,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return [[_plain(key), _plain(item)] for key, item in value.items()]
     return value if isinstance(value, str | int | bool | None) else repr(value)
-
-
-@cache
-def code_version() -> str:
-    """A digest of the sources, the version of the package among them. Takes 50 ms."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parents[2]
-    for path in sorted(chain.from_iterable((root / package).rglob("*") for package in CODE)):
-        if path.suffix in SOURCES:
-            content = path.read_bytes()
-            digest.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
-    return digest.hexdigest()[:16]
 
 
 def identities(files: Sequence[SourceFile]) -> list[dict[str, Any]]:

@@ -157,10 +157,14 @@ def _not_imported(error: BaseException) -> PipelineError | None:
 
 
 def _scheduler_lost(error: Exception, workers: Workers) -> PipelineError | None:
-    """The error of a scheduler that has ended; None if that is not why."""
+    """The error of a scheduler that has ended, or was told to begin anew; None if that is not why."""
     from distributed.comm import CommClosedError
 
-    if not isinstance(error, CommClosedError) and getattr(error, "reason", None) != "scheduler-connection-lost":
+    reason = getattr(error, "reason", None)
+    if reason == "scheduler-restart":
+        return PipelineError(f"{workers.description}: expected a cluster that nobody restarts during a run, got a "
+                             "restart (Client.restart), which drops all tasks; run again")  # fmt: skip
+    if not isinstance(error, CommClosedError) and reason != "scheduler-connection-lost":
         return None
     return PipelineError(f"{workers.description}: expected a scheduler that stays, got no connection to it; see its "
                          "log for what ended it")  # fmt: skip

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from pipeline.engine.outcome import Outcome
 from pipeline.report.panel import facts_of
+from pipeline.storage.complex_parts import PartSource
 from pipeline.storage.files import Files, SourceFile
-from pipeline.storage.identity import this_machine
+from pipeline.storage.identity import Identity, this_machine
+from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.protocol import Source
+from pipeline.storage.remote.address import ObjectIdentity
+from pipeline.storage.sliced import ViewSource
 from pipeline.storage.sources import Joined
 from workflows.saved import fingerprint
 
@@ -39,20 +41,32 @@ def identities(source: Source) -> Iterator[dict[str, Any]]:
             yield from map(_identity, part.files)
         else:
             name = part.names[0] if len(part.names) == 1 else ""
+            known = _planned(part)
             for path in part.paths:
-                with suppress(OSError):  # a stream, or an object of a server
-                    status = os.stat(path)
-                    yield {"path": name or path, "size": status.st_size, "mtime_ns": status.st_mtime_ns,
-                           "inode": status.st_ino, "device": status.st_dev, "machine": MACHINE}  # fmt: skip
+                if (identity := known.get(path)) is not None:  # a stream has none
+                    yield {"path": name or path} | _about(identity)
+
+
+def _planned(source: Source) -> dict[str, Identity | ObjectIdentity | None]:
+    """Every file of a source by path, as it was when it was planned: since then the name may mean another file."""
+    if isinstance(source, ViewSource | PartSource):
+        return _planned(source.whole)
+    if isinstance(source, Joined):
+        return {path: known for part in source.sources for path, known in _planned(part).items()}
+    return {file.path: file.identity for file in source.files} if isinstance(source, Files | PieceSource) else {}
 
 
 def _identity(file: SourceFile) -> dict[str, Any]:
-    known = file.identity._asdict()
+    return {"path": file.label or str(file.path), "offset": file.offset, "bytes": file.nbytes} | _about(file.identity)
+
+
+def _about(identity: Identity | ObjectIdentity) -> dict[str, Any]:
+    known = identity._asdict()
     about = {name: known[name] for name in ("size", "mtime_ns", "inode", "device", "etag", "modified")
              if known.get(name) is not None}  # fmt: skip
     if "device" in about:
         about["machine"] = MACHINE
-    return {"path": file.label or str(file.path), "offset": file.offset, "bytes": file.nbytes} | about
+    return about
 
 
 def with_record(document: Mapping[str, Any], record: Record | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import pipeline.engine.aggregate
 from pipeline.cluster.placement import Placement, open_workers
 from pipeline.cluster.workers import Workers
 from pipeline.errors import PipelineError, UsageError
+from pipeline.packages import code_version
 from tests.cases.monitors import Told
 from tests.pipeline.cluster.dask_processes import WORKER, address_in, counted, scheduler, started, text_of, worker
 from tests.project.test_documents import ROOT
@@ -172,6 +173,13 @@ def test_scheduler_file_that_cannot_be(path: str, content: str | None, text: str
     assert caught.value.exit_code == 2
 
 
+def test_worker_with_other_sources_is_refused(path: str, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline.cluster.existing, "code_version", lambda: "0.2.0")
+    text = rf"expected the sources of baru that run here \(0\.2\.0\) on every worker, got {code_version()} on tcp://"
+    with pytest.raises(PipelineError, match=text):
+        counted(path, Placement(scheduler_file=cluster))
+
+
 class StubClient:
     """A client of a cluster with 4 threads per worker; `gpus` by worker; workers that declared theirs to Dask."""
 
@@ -180,8 +188,8 @@ class StubClient:
     def __init__(self, gpus: dict[str, int], declared: str) -> None:
         self.gpus, self.declared = gpus, declared
 
-    def run(self, function: Any) -> dict[str, int]:
-        return self.gpus
+    def run(self, function: Any) -> dict[str, tuple[str, int]]:
+        return {name: (code_version(), gpus) for name, gpus in self.gpus.items()}
 
     scheduler = property(lambda self: self)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dask
 import pytest
+from distributed import Client
 
 from pipeline.cluster.placement import Placement
 from pipeline.engine.run_loop import Run
@@ -48,6 +49,16 @@ def test_scheduler_that_dies_ends_the_run(path: str, tmp_path: Path, moment: str
         killed = Told(**{moment: lambda *_: process.kill()})
         with pytest.raises(PipelineError, match="expected a scheduler that stays, got no connection to it") as caught:
             counted(path, Placement(scheduler_file=file), monitor=killed)
+        assert "\n" not in str(caught.value)
+
+
+def test_cluster_that_is_restarted_ends_the_run(path: str, tmp_path: Path) -> None:
+    """Which drops all tasks, whoever asks for it."""
+    with scheduler(tmp_path) as (file, _), started("worker", *WORKER, "--scheduler-file", file):
+        with Client(scheduler_file=file, set_as_default=False) as other:
+            restarted = Told(progress=lambda *_: other.restart(wait_for_workers=False))
+            with pytest.raises(PipelineError, match="expected a cluster that nobody restarts during a run") as caught:
+                counted(path, Placement(scheduler_file=file), monitor=restarted)
         assert "\n" not in str(caught.value)
 
 
