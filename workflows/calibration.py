@@ -40,10 +40,15 @@ def calibrated(workflow: Aggregation[Options], calibration: Calibration) -> Aggr
     if survey is not None:
         survey = of_others(survey, partial(calibrated, calibration=calibration))
     by_thresholds = workflow.compute is HISTOGRAM.compute and calibration.monotone
+    of_rows = workflow.compute_rows
     return replace(
         workflow,
         compute=partial(_count, calibration) if by_thresholds else partial(_compute, workflow, calibration),
-        compute_rows=partial(_count_rows, calibration) if by_thresholds else _of_rows(workflow, calibration),
+        compute_rows=(
+            partial(_count_rows, calibration)
+            if by_thresholds
+            else of_rows and partial(_compute_rows, of_rows, calibration)
+        ),
         lines=workflow.lines and replace(workflow.lines, check=partial(_check_rows, workflow.lines, calibration)),
         look=None,
         reference=partial(_reference, workflow, calibration),
@@ -108,12 +113,11 @@ def _count_rows(calibration: Calibration, block: Any, options: tuple[Any, ...], 
     return None if counted is None else bins.regrouped(counted.T).T
 
 
-def _of_rows(workflow: Aggregation[Options], calibration: Calibration) -> Callable[[Any, Any, Stretch], Any] | None:
-    if (of_rows := workflow.compute_rows) is None:
-        return None
-    return lambda block, options, stretch: (
-        None if stretch.long else of_rows(calibrate(block, calibration), options, stretch)
-    )
+def _compute_rows(
+    of_rows: Callable[..., Any], calibration: Calibration, block: Any, options: tuple[Any, ...], stretch: Stretch
+) -> Any:  # fmt: skip
+    """As `compute_rows` of `workflows.aggregation.Aggregation`."""
+    return None if stretch.long else of_rows(calibrate(block, calibration), options, stretch)
 
 
 def _check_rows(

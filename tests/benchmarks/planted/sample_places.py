@@ -14,9 +14,12 @@ import workflows.bins
 import workflows.by_rows
 import workflows.calibration
 import workflows.digest
+import workflows.quantile_rows
 import workflows.quartiles
 import workflows.reduce
+import workflows.reduce_rows
 import workflows.selection
+import workflows.selection_rows
 from kernels.digest.partial import pack, unpack
 from kernels.reduce import partial as layout
 from pipeline.engine.aggregate_plan import Job
@@ -93,6 +96,23 @@ def splitting(real: Any) -> Any:
         yield from runs
 
     return split
+
+
+def lining(real: Any) -> Any:
+    """`rows_partial.encoded_lines`: the lines of rows that are computed together."""
+
+    def encoded_lines(rows: Any, samples: Any, lines: Any, **options: Any) -> Any:
+        if fault := INJECTOR.reached(ROWS, ROW_KINDS):
+            lines = [of_stretch.copy() for of_stretch in lines]
+            table = lines[int(fault.random.integers(len(lines)))]
+            at, other = (int(fault.random.integers(len(table))) for _ in range(2))
+            if fault.kind == "swapped rows":
+                table[[at, other]] = table[[other, at]]
+            else:
+                table[at] = table[at - 1]
+        return real(rows, samples, lines, **options)
+
+    return encoded_lines
 
 
 def relocate(moments: Any, index: Any) -> Any:
@@ -191,8 +211,13 @@ def samples(patches: Patches) -> None:
     patches.wrap(workflows.digest, "digest_cpu", result_of(KERNEL, BASIC))
     for owner in (workflows.bins, workflows.quartiles):
         patches.wrap(owner, "inside", result_of(KERNEL, BASIC))
-    patches.wrap(workflows.selection, "kept", keeping)
+    for owner in (workflows.selection, workflows.selection_rows):
+        patches.wrap(owner, "kept", keeping)
     patches.wrap(workflows.calibration, "calibrate", calibrating)
     patches.wrap(workflows.by_rows, "split", splitting)
+    patches.wrap(workflows.by_rows, "encoded_lines", lining)
+    for name in ("gather_rows", "count_keys"):
+        patches.wrap(workflows.quantile_rows, name, result_of(KERNEL, COUNTS))
+    patches.wrap(workflows.reduce_rows, "reduce_rows_cpu", result_of(KERNEL, COUNTS))
     for workflow in (workflows.reduce._MOMENTS, workflows.reduce.REDUCE):
         patches.set(workflow, "relocate", relocate)
