@@ -158,7 +158,7 @@ def test_blocks_that_end_elsewhere() -> None:
         (["a.npy", "gone.npy"], "gone.npy: expected a file"),
         (["gone.npy", "a.npy"], "gone.npy: expected a file"),
         (["a.npy", "torn.npy"], "torn.npy"),
-        (["a.npy", "complex.npy"], "say which part"),
+        (["a.npy", "complex.npy"], "choose a part"),
         (["-", "-"], "standard input twice"),
         (["a.npy"], "expected B, got none; for example: "),
     ],

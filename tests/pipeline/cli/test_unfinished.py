@@ -99,7 +99,7 @@ def test_array_that_cannot_be_printed_is_finished(call: Call, monkeypatch: pytes
     np.save("m.npy", SAMPLES.reshape(200, 100))
     monkeypatch.setattr(outputs, "emit", _closed)
     status, _, err = call("transpose", "m.npy", "-o", "t.npy", "-c", "8000")
-    assert status == 1 and err == "error: closed\n"
+    assert status == 1 and err == "error: closed; the verified result is in t.npy\n"
     np.testing.assert_array_equal(np.load("t.npy"), SAMPLES.reshape(200, 100).T)
     assert call("runs", "list") == (0, "no unfinished runs\n", "")
 

@@ -235,7 +235,7 @@ def test_output_stays_mapped_from_its_first_region_to_the_end(tmp_path: Path, li
         finish(job.output.path, limited=False)
         mapped_output._giving_back().submit(int).result()
         assert job.output.path not in maps.read_text(encoding="utf-8")
-        with pytest.raises(PipelineError, match="expected a job that is under way"):
+        with pytest.raises(PipelineError, match="expected a running job"):
             compute_on_device(job, ((0, 2**13),), Timeline())
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), array + array)
 

@@ -90,7 +90,7 @@ def test_who_still_writes_is_waited_for(path: str) -> None:
         begun.wait(60)
         end(path)
         assert in_memory(path) is not None
-        with pytest.raises(PipelineError, match="expected a job that is under way"):
+        with pytest.raises(PipelineError, match="expected a running job"):
             write(path, 0, 1)
         go_on.set()
         writing.result()
