@@ -201,7 +201,7 @@ class Rows:
             starts = np.concatenate([[0], self._ends])
             return np.asarray(indices - starts[np.searchsorted(self._ends, indices, "right")])
         turns = indices // self.inner
-        return turns if self.length is None else turns % self.length
+        return turns if self.length is None else turns % max(self.length, 1)  # none of rows without samples
 
     def counted(self, indices: range, within: bool) -> range:
         """The indices of samples of one row that follow each other there; `within`: counted in the row."""

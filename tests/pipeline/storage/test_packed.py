@@ -130,7 +130,7 @@ def test_jobs_agree_with_numpy(tmp_path: Path, name: str, order: Byteorder, chun
 def test_what_cannot_be_packed_samples(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(101))
     np.save(tmp_path / "b.npy", np.arange(3, dtype=np.int16))
-    text = r"a: expected a multiple of 7 bytes, 4 samples of 14 bits, got 101, 3 too many; check --dtype and --offset"
+    text = r"a: expected a multiple of 7 bytes \(4 samples of 14 bits\), got 101, 3 too many; check --dtype"
     with pytest.raises(UsageError, match=text):
         pipeline.run("reduce", tmp_path / "a", dtype="u14p")
     assert pipeline.run("reduce", tmp_path / "a", dtype="u14p", offset=3, op="count").samples == 56
