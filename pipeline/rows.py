@@ -17,6 +17,7 @@ from pipeline.errors import UsageError
 from pipeline.storage.sources import Files, Joined, Source
 from workflows.by_rows import by_rows
 from workflows.pictures import SUFFIXES as PICTURES
+from workflows.quantile_rows import in_lines
 from workflows.rows import Rows, RowsOptions
 
 Layout = Literal["interleaved", "planar"]
@@ -202,6 +203,8 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
         each = [replace(one, options=of_few(one.options, longest)) for one in each]
     job = each[0]
     workflow, options = job.workflow, job.options
+    if job.surveyed and workflow.name == "reduce" and not in_lines(options.search):
+        workflow = replace(workflow, compute_rows=None, lines=None)  # rows have partials of different lengths
     number, available = rows.number or 1, psutil.virtual_memory().available
     if workflow.empty is None:
         raise UsageError(f"{workflow.name}: expected a job that takes rows, got one whose `empty` is None; declare "
