@@ -17,7 +17,6 @@ from pipeline.errors import UsageError
 from pipeline.storage.sources import Files, Joined, Source
 from workflows.by_rows import by_rows
 from workflows.pictures import SUFFIXES as PICTURES
-from workflows.quantile_rows import in_lines
 from workflows.rows import Rows, RowsOptions
 
 Layout = Literal["interleaved", "planar"]
@@ -203,13 +202,13 @@ def _with_rows(job: Job, rows: Rows, dtype: np.dtype[Any]) -> Job:
         each = [replace(one, options=of_few(one.options, longest)) for one in each]
     job = each[0]
     workflow, options = job.workflow, job.options
-    if job.surveyed and workflow.name == "reduce" and not in_lines(options.search):
-        workflow = replace(workflow, compute_rows=None, lines=None)  # rows have partials of different lengths
     number, available = rows.number or 1, psutil.virtual_memory().available
     if workflow.empty is None:
         raise UsageError(f"{workflow.name}: expected a job that takes rows, got one whose `empty` is None; declare "
                          "it, or leave the rows out")  # fmt: skip
     surveyed = workflow.survey if job.surveyed else None
+    if surveyed is not None and surveyed.of_rows:  # each row gets options of its own, and lines are of the same ones
+        workflow = replace(workflow, compute_rows=None, lines=None)
     first = workflow.empty if surveyed is None else surveyed.workflow.empty
     if first is not None and (surveyed is None or surveyed.of_rows):
         partial = first(dtype, options)

@@ -202,7 +202,7 @@ def _used(jobs: Sequence[Job], covered: Covered, use: Callable[[list[Any]], Made
         totals = Totals(jobs)
         totals.add([covered.partials])
         return totals.used(list(covered.partials), covered.samples, use)
-    # Nothing was added up, and the invariants of a small array would be checked for a tenth of its time.
+    # Nothing was added up, and checking the invariants again would take a tenth of a small array's time.
     before = [one.tobytes() for one in covered.partials]
     made = use(list(covered.partials))
     if before != [one.tobytes() for one in covered.partials]:
