@@ -13,6 +13,7 @@ import pytest
 
 from kernels.common import cxx
 from kernels.common.nvrtc import include_closure
+from pipeline.packages import code_version
 from tests.project.conftest import dependencies, python
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,14 @@ def test_installed_command_runs_on_a_recording(installed: Path, tmp_path: Path) 
     if cxx.compiler() or os.environ.get("CI") == "true":
         assert done["environment"]["cpu kernels"] == ["compiled"]
         assert list((tmp_path / "baru").glob("cpu-*.so"))
+
+
+def test_version_of_the_sources_is_that_of_the_checkout(installed: Path, tmp_path: Path) -> None:
+    """A cluster's workers may have the wheel where the command runs in a checkout."""
+    environment = {"PYTHONPATH": os.pathsep.join([str(installed), *dependencies()])}
+    program = "from pipeline import packages; print(packages.__file__); print(packages.code_version())"
+    where, version = python("-c", program, cwd=tmp_path, **environment).split()
+    assert where.startswith(str(installed)) and version == code_version()
 
 
 def test_installed_module_of_the_command(installed: Path, tmp_path: Path) -> None:
