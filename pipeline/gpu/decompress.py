@@ -120,7 +120,7 @@ def _wait(ended: Any) -> None:
 
 
 def _looked_at(stored: Any, starts: NDArray[np.int64], sizes: NDArray[np.int64], checksum: str) -> tuple[Heads, Fits]:
-    """First bytes of chunks, those of a chunk that has less may be others'; and whether checksums agree."""
+    """First bytes of chunks, with those of the next one behind a shorter chunk, and whether their checksums agree."""
     import cupy
 
     stream = _stream_to_look(cupy.cuda.get_current_stream().ptr, int(cupy.cuda.runtime.getDevice()))
