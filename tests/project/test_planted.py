@@ -290,7 +290,7 @@ def alone(work: Any) -> Any:
 def test_errors_in_runs_on_a_gpu(
     job: str, gpu_workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if job == "digest":  # the emulator takes a minute for more
+    if job in ("digest", "selection"):  # the emulator takes a minute for more
         monkeypatch.setattr(sample_jobs, "sample_count", lambda random: int(random.integers(9000, 10000)))
     trials = Trials(gpu_workers, tmp_path)
     with trials.installed():

@@ -209,12 +209,14 @@ class Trials:
 
     def _wait(self) -> None:
         """Wait for the tasks of a run that has failed: the next run must not meet them."""
-        cluster, began = self.workers.client.cluster, perf_counter()
+        cluster, began, collected = self.workers.client.cluster, perf_counter(), 0
         while cluster.scheduler.tasks or any(worker.state.tasks for worker in cluster.workers.values()):
-            if perf_counter() - began > GIVE_UP:
+            waited = perf_counter() - began
+            if waited > GIVE_UP:
                 raise RuntimeError("tasks of an earlier run do not end")
-            if perf_counter() - began > 0.1:
-                gc.collect()  # an exception may hold on to futures
+            if waited > 0.1 + collected:
+                gc.collect()  # an exception may hold on to futures; rarely, since the tasks need the GIL
+                collected += 1
             sleep(0.001)
 
     def _value(self, result: Any) -> Any:
