@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import sysconfig
 import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 PACKAGES = "pipeline", "kernels", "workflows"
+MOST_REASON = 300  # characters of another library's message
 DYNAMIC = "<dynamic-code>"  # the file of functions that cloudpickle sent by value: of a script or a notebook
 
 
@@ -123,7 +125,11 @@ def unexpected(error: BaseException) -> str:
         return (
             f"expected more memory, got none ({str(error) or 'MemoryError'}); raise the limit (ulimit -v), or free some"
         )
-    reason = str(error).partition("\n")[0] or "no reason"
+    line, _, rest = str(error).strip().partition("\n")
+    reason = (f"{line} {' '.join(rest.split())}"[:MOST_REASON] if line.endswith(":") else line) or "no reason"
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if isinstance(error, ImportError) and space != resource.RLIM_INFINITY:  # a library that cannot be mapped
+        return f"expected to import all modules, got {reason!r} in {space:,} bytes; raise the limit (ulimit -v)"
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return f"expected to open one more file, got {error.strerror}; raise the limit (ulimit -n)"
     if isinstance(error, RuntimeError) and "can't start new thread" in reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+import resource
 import subprocess
 import sys
 from io import StringIO
@@ -68,6 +69,23 @@ def test_working_folder_that_was_removed(tmp_path: Path) -> None:
 def test_limits_are_named(error: Exception, remedy: str) -> None:
     line = unexpected(error)
     assert remedy in line and "python -X dev" not in line
+
+
+def test_library_that_cannot_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `ulimit -v` an import says no more than that it failed."""
+    assert "ulimit" not in unexpected(ImportError())
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (400_000 * 1024, resource.RLIM_INFINITY))
+    assert unexpected(ImportError()) == ("expected to import all modules, got 'no reason' in 409,600,000 bytes; raise "
+                                         "the limit (ulimit -v)")  # fmt: skip
+
+
+def test_malformed_configuration_of_dask(tmp_path: Path) -> None:
+    """Dask's message has many lines: the first says which file, those behind it where."""
+    (tmp_path / "a.yaml").write_text("distributed:\n  - : [\n")
+    done = subprocess.run([sys.executable, "-m", "pipeline", "reduce", ECG], capture_output=True, text=True,
+                          timeout=100, env={**os.environ, "DASK_CONFIG": str(tmp_path)})  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert f"{tmp_path / 'a.yaml'}" in done.stderr and "line 2, column 5" in done.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "h5", "json", "zip", "npz", "png"])
