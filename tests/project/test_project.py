@@ -30,6 +30,7 @@ def files(*folders: str) -> list[Path]:
 MODULES = [path for path in files(*PACKAGES) if path.suffix == ".py"]
 
 
+@pytest.mark.timeout(600)  # without a cache mypy takes a minute of CPU time, on a machine that may be busy
 @pytest.mark.parametrize("command", ["ruff check", "ruff format --check", "mypy"])
 def test_tool_is_content(command: str) -> None:
     """As in pyproject.toml; mypy is strict."""
