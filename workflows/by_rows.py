@@ -43,7 +43,7 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
         compared=_compared,
         located=True,
         c_order=workflow.c_order,
-        frame=lambda options: max(options.rows.inner, OF_FILES if options.rows.sizes else 1),
+        frame=lambda options: max(options.rows.inner, min(OF_FILES, sum(options.rows.sizes))),
         empty=(lambda dtype, options: encoded({})) if workflow.empty else None,
         cpu_source=workflow.cpu_source,
         survey=None if workflow.survey is None else _survey(workflow.survey),

@@ -129,8 +129,9 @@ def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregatio
         If the job needs all samples.
     """
     if workflow.located or workflow.empty is None or (workflow.place and not workflow.relocate):
-        raise ValueError(f"{workflow.name}: expected no selection, since it needs all samples, got "
-                         f"{', '.join(f'--{flag}' for flag in selection.asked)}; leave it out")  # fmt: skip
+        flags = ", ".join(f"--{flag}" for flag in selection.asked if flag != "columns")
+        raise ValueError(f"{workflow.name}: expected no selection, since it needs all samples, got {flags}; "
+                         "leave it out")  # fmt: skip
     survey = workflow.survey
     if survey is not None:
         survey = of_others(survey, partial(_surveying, selection))

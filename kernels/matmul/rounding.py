@@ -38,8 +38,9 @@ def to_integer(words: Words, dtype: np.dtype[Any]) -> NDArray[Any]:
 def too_large(value: int | None, dtype: np.dtype[Any]) -> str:
     """Message for a product that does not fit, with the value if it is known."""
     got = "a sum" if value is None else f"the sum {value},"
-    info = np.iinfo(dtype)
-    remedy = "ask for int64" if dtype != np.int64 else "convert the matrices to float64"
+    info, wide = np.iinfo(dtype), np.iinfo(np.int64)
+    would_fit = dtype != wide.dtype and (value is None or wide.min <= value <= wide.max)
+    remedy = "ask for int64" if would_fit else "convert the matrices to float64"
     return f"expected sums of products from {info.min} to {info.max}, got {got} outside of {dtype}; {remedy}"
 
 

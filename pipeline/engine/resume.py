@@ -39,7 +39,9 @@ def open_journal(
     """
     if request.files is None:
         if resume:
-            raise UsageError("--resume: expected files, which can be recognized later, got other inputs; leave it out")
+            raise UsageError("--resume: expected files, which can be recognized later, got other inputs (standard "
+                             "input, packed or decoded samples, a slice with gaps, or an object that its server does "
+                             "not identify); leave it out")  # fmt: skip
         yield Journal()
         return
     journal = Journal(request, say)

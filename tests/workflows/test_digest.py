@@ -183,6 +183,8 @@ def test_calibrated_and_selected_samples() -> None:
     assert pipeline.run("digest", ECG, gain=2, chunk_bytes=50_001, verify="full").blake3 == blake3_of(samples * 2.0)
     with pytest.raises(UsageError, match="digest: expected no selection"):
         pipeline.run("digest", ECG, where="x > 900")
+    with pytest.raises(UsageError, match="got --where; leave it out"):  # no flag is called --columns
+        pipeline.run("digest", ECG, where="y > 900", columns={"y": ECG})
     done = CliRunner().invoke(cli, ["reduce", ECG, "--where", "x > 900", "--with-digest", "--json", "-q"])
     document = json.loads(done.stdout)
     assert document["input"]["blake3"] == OF_ECG and document["result"]["samples"] == int((samples > 900).sum())

@@ -164,6 +164,8 @@ def test_integers_that_do_not_fit_are_an_error(tmp_path: Path) -> None:
     assert multiplied(tmp_path, a // 2, b, "int32").dtype == np.int32
     with pytest.raises(PipelineError, match=r"got the sum .* outside of int64; convert the matrices to float64"):
         outcome_of(tmp_path, a.astype(np.int64) << 31, 2 * b)
+    with pytest.raises(PipelineError, match=r"outside of int32; convert the matrices to float64"):  # nor into int64
+        outcome_of(tmp_path, a.astype(np.int64) << 31, 2 * b, "int32")
 
 
 def test_vectors_stacks_and_fortran_order(tmp_path: Path) -> None:

@@ -258,3 +258,14 @@ def test_surveys_count_as_checked_by_the_proof(tmp_path: Path) -> None:
     samples_of("float32").tofile(path := str(tmp_path / "samples.bin"))
     outcome = run_all([Job(QUANTILE, QuantileOptions())], open_source([path], "float32"), Settings(ON_CPU, "full"))[0]
     assert outcome.verdict.checked == outcome.verdict.samples == 20_011
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 0, 2), (15,)])
+def test_files_with_few_samples_in_all(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    """Fewer than rows that are files are computed together by: what is gathered has room for no more than there are."""
+    files = [np.arange(size, dtype=np.float32) for size in sizes]
+    for number, samples in enumerate(files):
+        np.save(tmp_path / f"{number}.npy", samples)
+    result = pipeline.run("quantile", f"{tmp_path}/*.npy", by="file", q="1/2", device="cpu", verify="full")
+    expected = [np.median(samples) if samples.size else np.nan for samples in files]
+    np.testing.assert_array_equal([row.values[0] for row in result], expected)

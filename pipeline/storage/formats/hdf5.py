@@ -163,8 +163,9 @@ def _source(name: str, file: Piece, member: Member, data: Any) -> Source:
                                  f"{file.nbytes} bytes; is it complete?")  # fmt: skip
             return Files((SourceFile(file.path, offset, nbytes, file.identity, shape, label=name),), dtype)
         # Compact, in the header of the file, or never written: all of it has the fill value.
-        rows = max(SLAB_BYTES // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
-        grid = Grid(shape, tuple(max(length, 1) for length in (rows, *shape[1:])[: len(shape)]), dtype)
+        rows = max(SLAB_BYTES // (math.prod(shape[1:]) * dtype.itemsize), 1) if nbytes else 1
+        whole = (rows, *shape[1:])[: len(shape)]
+        grid = Grid(shape, whole if nbytes else (1,) * len(shape), dtype)
     else:
         grid = Grid(shape, tuple(data.chunks), dtype)
     check_grid(name, grid)

@@ -55,5 +55,5 @@ def test_object_that_nothing_identifies(runner: Runner, server: WebServer) -> No
     server.faults["/a.bin"] = bare
     path: Any = server.url("/a.bin")
     assert runner.aggregate(PLAIN, path, CHUNKS // 2) is None and runner.journals() == []
-    with pytest.raises(UsageError, match="--resume: expected files, which can be recognized later"):
+    with pytest.raises(UsageError, match="or an object that its server does not identify"):
         runner.aggregate(PLAIN, path, resume=True)

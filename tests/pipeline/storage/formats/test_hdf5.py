@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pipeline
 from pipeline.errors import UsageError
 from pipeline.storage.formats import hdf5_filters, hdf5_regions
 from pipeline.storage.pieces import BlockPiece
@@ -265,3 +266,12 @@ def test_zstandard_that_does_not_say_its_size(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(f"{tmp_path}/a.h5::alone"), array)
     np.testing.assert_array_equal(read(f"{tmp_path}/a.h5::alone[1::3]"), array[1::3])
     assert "a chunk that does not say how many bytes it has" in message_of(f"{tmp_path}/a.h5::scaled")
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 2), (2, 3, 0), (0, 2**40)])
+def test_empty_data_set_that_is_not_chunked(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Nothing is stored of it, so its bytes have no place in the file."""
+    with package_of("h5py").File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("a", shape, "f8")
+    assert open_source((f"{tmp_path}/a.h5::a",), samples=False).shape == shape
+    assert pipeline.run("reduce", f"{tmp_path}/a.h5::a", op="count", device="cpu").values == {"count": 0}
