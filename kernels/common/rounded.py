@@ -23,6 +23,14 @@ def kind_of(dtype: np.dtype[Any]) -> int:
     return FLOAT if dtype.kind == "f" else WIDE if dtype == np.uint64 else INTEGER
 
 
+def rounded(number: Fraction) -> float:
+    """The nearest float64, to even; infinity beyond the range."""
+    try:
+        return number.numerator / number.denominator
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 def functions() -> Any:
     """Those of rounded.cpp; None without a compiler."""
     return cxx.library(SOURCE)
@@ -86,4 +94,4 @@ def _exact(ends: Sequence[float], weight: Fraction) -> Fraction:
 
 
 def _nearest(numbers: Iterable[Fraction]) -> NDArray[np.float64]:
-    return np.array([one.numerator / one.denominator for one in numbers])
+    return np.array(list(map(rounded, numbers)))
