@@ -17,6 +17,7 @@ from kernels.common.arrays import array_module
 from kernels.common.rounded import rounded
 from kernels.quantile.cells import combined
 from kernels.quantile.deviation_rows import median_deviations
+from kernels.quantile.rows import Ordered
 from kernels.quantile.search import Quantile, Search
 from workflows import order_rows
 from workflows.aggregation import Aggregation, Check, Survey
@@ -85,10 +86,10 @@ def value(search: Search, name: str) -> float:
 
 def columns_of(lines: NDArray[np.int64], search: Search, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Statistics of the keys of lines, each rounded once."""
-    numbers = counted(lines, search).numbers
+    ordered = Ordered(lines, counted(lines, search).numbers, search.dtype)
     several = {"iqr": interquartile, "mad": median_deviations}
-    return {name: several[name](lines, numbers, search.dtype) if name in several else
-            order_statistics(lines, _quantiles(name)[0], numbers, search.dtype) for name in names}  # fmt: skip
+    return {name: several[name](ordered) if name in several else order_statistics(ordered, _quantiles(name)[0])
+            for name in names}  # fmt: skip
 
 
 def with_order_statistics(

@@ -16,43 +16,32 @@ from numpy.typing import NDArray
 
 from kernels.common.rounded import interpolated_difference
 from kernels.quantile.keys import to_samples
-from kernels.quantile.rows import Lines
+from kernels.quantile.rows import Ordered
 
 HALF = Fraction(1, 2)
 Sum = tuple[NDArray[Any], ...]  # of two samples: sums are ordered as these numbers are, the first one before the others
 
 
-def median_deviations(lines: Lines, numbers: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
+def median_deviations(ordered: Ordered) -> NDArray[np.float64]:
     """The median of the distances to the median of each row, rounded once.
-
-    Parameters
-    ----------
-    lines
-        At least one.
-    numbers : int64 array, shape (rows,)
-        Samples of each row that count: the others of a line have greater keys.
-    dtype
-        Of the samples, native.
 
     Returns
     -------
     float64 array, shape (rows,)
         NaN where there are no numbers, and where the median is infinite or none.
     """
-    values = np.full(len(lines), math.nan)
-    some = np.flatnonzero(numbers)
-    if len(some):
-        of_some = _Gathered(lines, some, numbers[some], dtype).deviations if lines[0, 0] < 0 else None
-        values[some] = of_some() if of_some else _of_counts(lines[some], numbers[some])
+    values = np.full(ordered.all, math.nan)
+    if len(ordered.rows):
+        counts = ordered.counts
+        values[ordered.rows] = _Gathered(ordered).deviations() if counts is None else _of_counts(ordered, counts)
     return values
 
 
-def _of_counts(lines: Lines, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of counts of 256 keys: bisection finds twice the distance, an integer."""
-    rows, before = np.arange(len(lines)), np.zeros((len(lines), 257), np.int64)
-    np.cumsum(lines, axis=1, out=before[:, 1:])
-    ranks = (numbers - 1) // 2, numbers // 2
-    middle = sum(np.count_nonzero(before[:, 1:] <= rank[:, None], axis=1) for rank in ranks)  # twice the median
+def _of_counts(ordered: Ordered, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of 256 keys: bisection finds twice the distance, an integer."""
+    rows, before = np.arange(len(counts)), np.pad(counts, ((0, 0), (1, 0)))
+    ranks = (ordered.numbers - 1) // 2, ordered.numbers // 2
+    middle = sum(ordered.keys(rank).astype(np.int64) for rank in ranks)  # twice the median
 
     def twice(rank: NDArray[np.int64]) -> NDArray[np.int64]:
         least, most = np.zeros_like(rank), np.full_like(rank, 2 * 255)
@@ -68,26 +57,21 @@ def _of_counts(lines: Lines, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 class _Gathered:
-    """Some rows whose keys were gathered, with so many numbers each."""
+    """Rows whose keys were gathered."""
 
-    def __init__(
-        self, lines: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int64], dtype: np.dtype[Any]
-    ) -> None:  # fmt: skip
-        self._lines, self._rows, self._numbers, self._dtype = lines, rows, numbers, dtype
-        self._ranks = (numbers - 1) // 2, numbers // 2
+    def __init__(self, ordered: Ordered) -> None:
+        self._keys, self._numbers, self._dtype = ordered.keys, ordered.numbers, ordered.dtype
+        self._ranks = (self._numbers - 1) // 2, self._numbers // 2
         self._middle = self._keys(self._ranks[0]), self._keys(self._ranks[1])
-
-    def _keys(self, rank: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return self._lines[self._rows, 1 + rank].view(np.uint64)
 
     def deviations(self) -> NDArray[np.float64]:
         (one, above), (other, other_above) = map(self._nearest, self._ranks)
         low, high = (to_samples(keys, self._dtype) for keys in self._middle)
-        low = np.where(above == other_above, low, high)  # the median is in both terms then, and any number does
+        has_median = np.isfinite(low) & np.isfinite(high)
+        low = np.where(above == other_above, low, high)  # where the median cancels, any number does
         upper = np.stack((np.where(above, one, low), np.where(other_above, other, high)))
         lower = np.stack((np.where(above, low, one), np.where(other_above, high, other)))
         is_finite = np.isfinite(upper).all(axis=0) & np.isfinite(lower).all(axis=0)
-        has_median = np.isfinite([to_samples(keys, self._dtype) for keys in self._middle]).all(axis=0)
         values = np.where(has_median, math.inf, math.nan)
         values[is_finite] = interpolated_difference(lower[:, is_finite], upper[:, is_finite], HALF, HALF)
         return values

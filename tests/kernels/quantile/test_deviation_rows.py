@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import kernels.common.rounded
 from kernels.quantile import cpu
 from kernels.quantile.deviation_rows import median_deviations
-from kernels.quantile.rows import count_keys, gather_rows
+from kernels.quantile.rows import Ordered, count_keys, gather_rows
 from tests.cases.case import RANDOM
 from tests.cases.quantile_small import samples_of
 
@@ -60,7 +60,7 @@ def test_deviations(dtype: str, samples: Any, compiled: bool, monkeypatch: pytes
     rows = np.split(block, ends[:-1])
     numbers = np.array([np.count_nonzero(row == row) for row in rows])
     lines = count_keys(*table) if block.itemsize == 1 else gather_rows(*table, 8)
-    got = median_deviations(lines, numbers, block.dtype)
+    got = median_deviations(Ordered(lines, numbers, block.dtype))
     np.testing.assert_array_equal(got, np.array(list(map(expected, rows))))
     assert not np.signbit(got[~np.isnan(got)]).any()
 
@@ -70,5 +70,5 @@ def test_a_tie_is_decided_exactly() -> None:
     tiny = 2.0**-80
     rows = np.array([[-1 - 2.0**-52, tiny, 1], [-1, tiny, 1 + 2.0**-52], [-1, -tiny, 1], [-1, tiny, 1]])
     lines = gather_rows(rows.ravel(), 3 * np.arange(4), 3 * np.arange(1, 5), 3)
-    got = median_deviations(lines, np.full(4, 3), rows.dtype)
+    got = median_deviations(Ordered(lines, np.full(4, 3), rows.dtype))
     assert got.tolist() == list(map(expected, rows))
