@@ -39,14 +39,13 @@ def compute_rows(
     return None if keys is None or own is None else joined(own, keys)
 
 
-def lines_of(
-    base: Lines[Any], results: Callable[[Table, Table, Any], Sequence[Any] | None], finalize: Any
-) -> Lines[Any]:
-    """How such lines are treated; `results`: (lines of the base, keys, options) -> results, None if one by one."""
+def lines_of(base: Lines[Any], results: Callable[[Table, Table, Any], Sequence[Any]], finalize: Any) -> Lines[Any]:
+    """How such lines are treated; `results`: (lines of the base, keys, options) -> results, if these are all keys."""
 
     def every_result(lines: Table, options: Any) -> Sequence[Any]:
-        found = results(*parts(lines), options) if quantile_rows.in_lines(options.search) else None
-        return [finalize(to_partials(line[None])[0], options) for line in lines] if found is None else found
+        if quantile_rows.in_lines(options.search):
+            return results(*parts(lines), options)
+        return [finalize(to_partials(line[None])[0], options) for line in lines]
 
     def combine(a: Table, b: Table) -> Table:
         (own, keys), (others, more) = parts(a), parts(b)

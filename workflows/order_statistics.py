@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.arrays import array_module
+from kernels.common.rounded import rounded
 from kernels.quantile.cells import combined
-from kernels.quantile.keys import rounded
+from kernels.quantile.deviation_rows import median_deviations
+from kernels.quantile.rows import Ordered
 from kernels.quantile.search import Quantile, Search
 from workflows import order_rows
 from workflows.aggregation import Aggregation, Check, Survey
@@ -83,10 +85,11 @@ def value(search: Search, name: str) -> float:
 
 
 def columns_of(lines: NDArray[np.int64], search: Search, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Statistics but mad of the keys of lines, each rounded once."""
-    numbers = counted(lines, search).numbers
-    return {name: interquartile(lines, numbers, search.dtype) if name == "iqr" else
-            order_statistics(lines, _quantiles(name)[0], numbers, search.dtype) for name in names}  # fmt: skip
+    """Statistics of the keys of lines, each rounded once."""
+    ordered = Ordered(lines, counted(lines, search).numbers, search.dtype)
+    several = {"iqr": interquartile, "mad": median_deviations}
+    return {name: several[name](ordered) if name in several else order_statistics(ordered, _quantiles(name)[0])
+            for name in names}  # fmt: skip
 
 
 def with_order_statistics(
@@ -139,7 +142,7 @@ def with_order_statistics(
 
     def results(lines: NDArray[np.int64], keys: NDArray[np.int64], options: Any) -> Any:
         asked = [name for name in names(options) if is_order_statistic(name)]
-        return None if "mad" in asked else columns(lines, options, columns_of(keys, options.search, asked))
+        return columns(lines, options, columns_of(keys, options.search, asked))
 
     def of_base(invariant: Callable[[Any, int], str | None]) -> Callable[[Any, int], str | None]:
         return lambda partial, samples: invariant(parts(partial)[0], samples)

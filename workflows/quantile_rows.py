@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from kernels.common.rounded import interpolated, interpolated_difference
 from kernels.quantile.check_gathered import check_counted, check_gathered
-from kernels.quantile.keys import nan_key, to_samples
+from kernels.quantile.keys import nan_key
 from kernels.quantile.ranks import SELECTING, between
-from kernels.quantile.rows import count_keys, gather_rows, keys_at
+from kernels.quantile.rows import Ordered, count_keys, gather_rows
 from kernels.quantile.search import Quantile, Search
 from kernels.transpose.cpu import transpose_cpu
 from workflows.columns import Columns, listed, stacked
@@ -63,43 +63,46 @@ def broken(lines: NDArray[np.int64], samples: NDArray[np.int64]) -> int | None:
     return int(wrong.argmax()) if wrong.any() else None
 
 
-def order_statistics(
-    lines: NDArray[np.int64], quantile: Quantile, numbers: NDArray[np.int64], dtype: np.dtype[Any]
-) -> NDArray[Any]:  # fmt: skip
-    """A quantile of each line, which has so many numbers: samples where the method selects one, as Python's integers if
-    some lines have none, else float64, rounded once; NaN where there are no numbers."""
-    integers = dtype if numbers.all() else np.dtype(object)
+def order_statistics(ordered: Ordered, quantile: Quantile) -> NDArray[Any]:
+    """A quantile of each row: samples where the method selects one, as Python's integers if some rows have no numbers,
+    else float64, rounded once; NaN where there are no numbers."""
+    dtype, rows = ordered.dtype, ordered.rows
+    integers = dtype if len(rows) == ordered.all else np.dtype(object)
     kind = np.dtype(np.float64) if quantile[0] not in SELECTING else dtype if dtype.kind == "f" else integers
-    values = np.full(len(lines), 0 if kind.kind in "iu" else math.nan, kind)
-    for number in np.unique(numbers[numbers > 0]).tolist():
-        rows = np.flatnonzero(numbers == number)
-        place = between(*quantile, number)
-        low, high = (to_samples(keys_at(lines[rows], rank), dtype) for rank in (place.low, place.high))
-        if not place.weight:
-            values[rows] = low
-            continue
+    values = np.full(ordered.all, 0 if kind.kind in "iu" else math.nan, kind)
+    if not len(rows):
+        return values
+    lows, highs, weights = zip(*(between(*quantile, number) for number in ordered.distinct.tolist()), strict=True)
+    low = ordered.samples(lows)
+    is_sample = np.array([not weight for weight in weights])[ordered.which]
+    values[rows[is_sample]] = low[is_sample]
+    if not is_sample.all():
+        high = ordered.samples(highs)
         finite = np.isfinite(low) & np.isfinite(high)
+        some = ~is_sample & ~finite
         with np.errstate(invalid="ignore"):  # of opposite infinities, whose sum has a sign on some CPUs
-            ends = low[~finite].astype(np.float64) + high[~finite]
-        values[rows[~finite]] = np.where(np.isnan(ends), math.nan, ends)
-        values[rows[finite]] = interpolated(low[finite], high[finite], place.weight)
+            ends = low[some].astype(np.float64) + high[some]
+        values[rows[some]] = np.where(np.isnan(ends), math.nan, ends)
+        some = ~is_sample & finite
+        values[rows[some]] = interpolated(low[some], high[some], weights, ordered.which[some])
     return values
 
 
-def interquartile(lines: NDArray[np.int64], numbers: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
-    """The difference of the quartiles of each line, which has so many numbers, rounded once."""
+def interquartile(ordered: Ordered) -> NDArray[np.float64]:
+    """The difference of the quartiles of each row, rounded once."""
     quartiles = ("linear", Fraction(1, 4)), ("linear", Fraction(3, 4))
-    lower, upper = (order_statistics(lines, one, numbers, dtype) for one in quartiles)
+    lower, upper = (order_statistics(ordered, one) for one in quartiles)
     with np.errstate(invalid="ignore", over="ignore"):  # where both are finite it is computed exactly
         values: NDArray[np.float64] = upper - lower
     values[np.isnan(values)] = math.nan
-    for number in np.unique(numbers[numbers > 0]).tolist():
-        rows = np.flatnonzero(numbers == number)
-        low, high = (between(*one, number) for one in quartiles)
-        ends = [np.stack([to_samples(keys_at(lines[rows], rank), dtype) for rank in (one.low, one.high)])
-                for one in (low, high)]  # fmt: skip
-        finite = np.isfinite(ends).all(axis=(0, 1))
-        values[rows[finite]] = interpolated_difference(ends[0][:, finite], ends[1][:, finite], low.weight, high.weight)
+    low, high = ([between(*one, number) for number in ordered.distinct.tolist()] for one in quartiles)
+    ends = np.array([[ordered.samples([getattr(place, end) for place in places]) for end in ("low", "high")]
+                     for places in (low, high)])  # fmt: skip
+    weights = list(zip((place.weight for place in low), (place.weight for place in high), strict=True))
+    finite = np.isfinite(ends).all(axis=(0, 1))
+    for pair in set(weights):
+        some = finite & np.array([weight == pair for weight in weights])[ordered.which]
+        values[ordered.rows[some]] = interpolated_difference(ends[0][:, some], ends[1][:, some], *pair)
     return values
 
 
@@ -135,7 +138,8 @@ class QuantileColumns(Columns):
         self._q, self._method, search = tuple(options.q), options.method, options.search
         self._samples, self._nan, self._numbers = counted(lines, search)
         self._dtype = search.dtype
-        self._values = [order_statistics(lines, one, self._numbers, search.dtype) for one in search.quantiles]
+        ordered = Ordered(lines, self._numbers, search.dtype)
+        self._values = [order_statistics(ordered, one) for one in search.quantiles]
 
     def __len__(self) -> int:
         return len(self._samples)

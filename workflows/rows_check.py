@@ -19,6 +19,7 @@ from workflows.rows_partial import Part, combined, encoded_lines, encoded_rows
 # Samples of a row, which the reference recomputes faster than a check can be made for them: one for so many bytes of
 # memory of the check, whose pages have to be mapped, and at most.
 BYTES_OF_SAMPLE, FEW = 32, 2**16
+FEW_CHECKS = 2**4  # of rows with options of their own: each takes milliseconds to make, and has tables of its own
 HELD_BYTES = 2**26  # of memory of the checks that are kept for rows
 OTHERS = 2**12, 2**6  # few samples, and checks that are kept, of those that do not say how much memory they take
 SMALL_BYTES = 2**18  # of samples that wait for others where rows are checked together
@@ -54,8 +55,8 @@ def check_of_rows(workflow: Aggregation[Any], options: RowsOptions, dtype: np.dt
     if first is None:
         return None
     turns = rows.inner > 1 and rows.number == rows.inner and (workflow.within_rows or not workflow.located)
-    if turns and isinstance(first, CompiledCheck):
-        alike = len(options.options) == 1
+    alike = len(options.options) == 1
+    if turns and isinstance(first, CompiledCheck) and (alike or rows.inner <= FEW_CHECKS):
         if (together := first.in_turns(rows.inner, _put_together) if alike else None) is not None:
             return together
         others = (workflow.check(options.of(row), dtype) for row in range(1, rows.inner))
@@ -90,7 +91,9 @@ class RowsCheck:
     def __init__(self, workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any], one: Check) -> None:
         self._workflow, self._options, self._dtype = workflow, options, dtype
         self._few, self._most = OTHERS
-        if isinstance(one, CompiledCheck):
+        if len(options.options) > 1:
+            self._few, self._most = FEW, FEW_CHECKS
+        elif isinstance(one, CompiledCheck):
             self._few, self._most = min(one.nbytes // BYTES_OF_SAMPLE, FEW), max(HELD_BYTES // one.nbytes, 1)
         self._checks: dict[int, Check] = {}
         self._samples: dict[int, int] = {}

@@ -140,12 +140,12 @@ uint64_t first_apart(const Lines* given) {
 }
 
 // low + (high - low) * part / whole of each pair of finite samples.
-void interpolate(uint64_t number, int kind, const int64_t* low, const int64_t* high, uint64_t part, uint64_t whole,
-                 double* results) {
-    const Big rest(whole - part), share(part), all(whole);
+void interpolate(uint64_t number, int kind, const int64_t* low, const int64_t* high, const uint64_t* parts,
+                 const uint64_t* wholes, double* results) {
     for (uint64_t i = 0; i < number; ++i) {
-        const Product a(sample_of(low[i], static_cast<Kind>(kind)), rest), b(sample_of(high[i], static_cast<Kind>(kind)), share);
-        results[i] = signed_(Sum(a, b), all);
+        const Product a(sample_of(low[i], static_cast<Kind>(kind)), Big(wholes[i] - parts[i]));
+        const Product b(sample_of(high[i], static_cast<Kind>(kind)), Big(parts[i]));
+        results[i] = signed_(Sum(a, b), Big(wholes[i]));
     }
 }
 

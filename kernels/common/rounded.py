@@ -23,28 +23,43 @@ def kind_of(dtype: np.dtype[Any]) -> int:
     return FLOAT if dtype.kind == "f" else WIDE if dtype == np.uint64 else INTEGER
 
 
+def rounded(number: Fraction) -> float:
+    """The nearest float64, to even; infinity beyond the range."""
+    try:
+        return number.numerator / number.denominator
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 def functions() -> Any:
     """Those of rounded.cpp; None without a compiler."""
     return cxx.library(SOURCE)
 
 
-def interpolated(low: NDArray[Any], high: NDArray[Any], weight: Fraction) -> NDArray[np.float64]:
+def interpolated(
+    low: NDArray[Any], high: NDArray[Any], weights: Sequence[Fraction], which: NDArray[np.intp]
+) -> NDArray[np.float64]:  # fmt: skip
     """``low + (high - low) * weight`` of each pair of finite samples, rounded to nearest, ties to even.
 
     Parameters
     ----------
     low, high : arrays of the same integer or float dtype, shape (n,)
-    weight
-        0 to 1.
+    weights
+        Each 0 to 1.
+    which : array, shape (n,)
+        The weight of each pair.
     """
     library, results = functions(), np.empty(len(low))
-    if library is None or weight.denominator >= 2**64:
-        return _nearest(_exact(ends, weight) for ends in zip(low.tolist(), high.tolist(), strict=True))
+    if library is None or any(weight.denominator >= 2**64 for weight in weights):
+        pairs = zip(low.tolist(), high.tolist(), which.tolist(), strict=True)
+        return _nearest(_exact(ends, weights[number]) for *ends, number in pairs)
     kind, (low, high) = _wide(low, high)
+    parts = np.array([weight.numerator for weight in weights], np.uint64)[which]
+    wholes = np.array([weight.denominator for weight in weights], np.uint64)[which]
     word, pointer = ctypes.c_uint64, ctypes.c_void_p
-    library.interpolate.argtypes = word, ctypes.c_int, pointer, pointer, word, word, pointer
+    library.interpolate.argtypes = word, ctypes.c_int, pointer, pointer, pointer, pointer, pointer
     library.interpolate.restype = None
-    library.interpolate(len(low), kind, low.ctypes.data, high.ctypes.data, weight.numerator, weight.denominator,
+    library.interpolate(len(low), kind, low.ctypes.data, high.ctypes.data, parts.ctypes.data, wholes.ctypes.data,
                         results.ctypes.data)  # fmt: skip
     return results
 
@@ -86,4 +101,4 @@ def _exact(ends: Sequence[float], weight: Fraction) -> Fraction:
 
 
 def _nearest(numbers: Iterable[Fraction]) -> NDArray[np.float64]:
-    return np.array([one.numerator / one.denominator for one in numbers])
+    return np.array(list(map(rounded, numbers)))

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.rounded import rounded
+
 Keys = NDArray[Any]  # unsigned
 
 
@@ -107,11 +109,3 @@ def key_from(number: Fraction, dtype: np.dtype[Any]) -> int:
     while to_number(key - 1, dtype) >= number:
         key -= 1
     return key
-
-
-def rounded(number: Fraction) -> float:
-    """The nearest float64, to even; infinity beyond the range."""
-    try:
-        return number.numerator / number.denominator
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.runs import as_matrix
-from kernels.quantile.keys import to_keys
+from kernels.quantile.keys import to_keys, to_samples
 
 Lines = NDArray[np.int64]
 
@@ -44,11 +45,51 @@ def count_keys(samples: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[n
     return np.bincount(slots, minlength=256 * len(matrix)).reshape(-1, 256)
 
 
-def keys_at(lines: Lines, rank: int) -> NDArray[np.uint64]:
-    """The keys of this rank, counted from 0, in lines that have it."""
-    if lines[0, 0] < 0:
-        return lines[:, 1 + rank].view(np.uint64)
-    return np.asarray(np.count_nonzero(np.cumsum(lines, axis=1) <= rank, axis=1), np.uint64)
+class Ordered:
+    """The numbers of rows, in ascending order.
+
+    Parameters
+    ----------
+    lines
+        At least one.
+    numbers : int64 array, shape (rows,)
+        How many samples of each row count: others have greater keys.
+    dtype
+        Of the samples, native.
+
+    Attributes
+    ----------
+    all, rows
+        How many rows there are, and which of them have numbers.
+    distinct, which
+        How many numbers they have, ascending, and which of these counts each of `rows` has.
+    """
+
+    def __init__(self, lines: Lines, numbers: NDArray[np.int64], dtype: np.dtype[Any]) -> None:
+        self.dtype, self.all, self._lines = dtype, len(lines), lines
+        self.rows = np.flatnonzero(numbers)
+        self.distinct, self.which = np.unique(numbers[self.rows], return_inverse=True)
+        self._ends = None if lines[0, 0] < 0 else np.cumsum(lines[self.rows], axis=1)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """How many numbers each of `rows` has."""
+        return self.distinct[self.which]
+
+    @property
+    def counts(self) -> NDArray[np.int64] | None:
+        """How many samples of each of `rows` have at most each of the 256 keys; None if keys were gathered."""
+        return self._ends
+
+    def keys(self, ranks: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The key of one rank of each of `rows`, counted from 0."""
+        if self._ends is None:
+            return np.asarray(self._lines[self.rows, 1 + ranks].view(np.uint64))
+        return np.asarray(np.count_nonzero(self._ends <= ranks[:, None], axis=1), np.uint64)
+
+    def samples(self, ranks: Sequence[int]) -> NDArray[Any]:
+        """The sample of one rank of each of `rows`: ranks are those of rows that have so many numbers as `distinct`."""
+        return to_samples(self.keys(np.array(ranks, np.int64)[self.which]), self.dtype)
 
 
 def combine(a: Lines, b: Lines) -> Lines:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.rounded import rounded
 from kernels.quantile.cells import (
     FEW,
     Cell,
@@ -31,7 +32,7 @@ from kernels.quantile.cells import (
     slots_of,
 )
 from kernels.quantile.deviation import Deviation, ends_of
-from kernels.quantile.keys import bits_of, nan_key, rounded, to_number, to_sample, to_samples
+from kernels.quantile.keys import bits_of, nan_key, to_number, to_sample, to_samples
 from kernels.quantile.ranks import SELECTING, Between, between
 
 Counts = NDArray[np.int64]

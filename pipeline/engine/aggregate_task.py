@@ -34,7 +34,8 @@ from pipeline.timeline import Timeline
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
 
-# Blocks on a CPU hold so many frames of a job whose partials have something of every sample of a frame, in memory.
+# Blocks on a CPU hold so many frames, in memory: of a job whose partials have something of every sample of a frame, or
+# of one sample, so that small files do not each take the calls that a block takes.
 FRAMES, GATHERED_BYTES = 2**12, 2**25
 
 # Samples of these to check.
@@ -186,7 +187,7 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | Behi
     fetched = fetched_of(pass_, chunk)
     read = read_blocks(chunk, timeline, fetched.fetching if fetched else None)
     read = _followed(read, beside if isinstance(beside, Behind) else None, fetched)
-    for block in _gathered(read, FRAMES * frame if frame > 1 else 1):
+    for block in _gathered(read, FRAMES * frame):
         with timeline.measure("kernel", block.nbytes):
             # Partials are defined on native samples; converting native ones costs nothing.
             yield block.astype(chunk.dtype.newbyteorder("="), copy=False)
@@ -208,17 +209,19 @@ def _followed(blocks: Iterator[NDArray[Any]], beside: Behind | None, fetched: Fe
 def _gathered(blocks: Iterator[NDArray[Any]], samples: int) -> Iterator[NDArray[Any]]:
     """The blocks, so many joined that they have this number of samples, or `GATHERED_BYTES`."""
     waiting: list[NDArray[Any]] = []
+    gathered = 0
     for block in blocks:
         if not waiting and len(block) >= samples:
             yield block
             del block
             continue
         waiting.append(block.copy())
+        gathered += len(block)
         del block
         most = min(samples, GATHERED_BYTES // waiting[0].itemsize)
-        if sum(map(len, waiting)) >= most:
+        if gathered >= most:
             yield np.concatenate(waiting)
-            waiting = []
+            waiting, gathered = [], 0
     if waiting:
         yield np.concatenate(waiting)
 

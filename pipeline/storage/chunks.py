@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ class Chunk:
             pieces = self.__dict__["pieces"] = tuple(unpacked(self.__dict__["columns"]))
             return pieces
 
-    @property
+    @cached_property  # there may be a piece for each of many small files, and some ask after each block
     def nbytes(self) -> int:
         """Bytes of samples."""
         return sum(piece.nbytes for piece in self.pieces)

@@ -45,7 +45,9 @@ def _reduced(samples: NDArray[Any]) -> int:
     assert first_apart(lines) == len(lines)
     results = finished(lines, OPERATIONS, True, 0)
     assert results is not None and all(len(column) == len(lines) for column in results)
-    np.testing.assert_array_equal(interpolated(samples, samples, Fraction(1, 3)), samples.astype(np.float64))
+    np.testing.assert_array_equal(
+        interpolated(samples, samples, [Fraction(1, 3)], np.zeros(len(samples), int)), samples.astype(np.float64)
+    )
     return len(lines)
 
 

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import pipeline
+from kernels.histogram.binning import Binning
+from kernels.histogram.check import plan
 from pipeline.errors import VerificationError
-from workflows import WORKFLOWS, map, stencil
+from workflows import WORKFLOWS, histogram, map, stencil
+from workflows.histogram_options import HistogramOptions
 from workflows.matmul_shapes import Matrices
 from workflows.rows import Rows, Run, Stretch
 from workflows.selection import Selection
@@ -157,3 +160,19 @@ def test_which_rows_of_a_file_are_multiplied(tmp_path: Path) -> None:
         with pytest.raises(VerificationError):
             pipeline.run("matmul", a, b, **asked)
     assert not Path(c).exists()
+
+
+@pytest.mark.parametrize("rows", [{"channels": 30}, {"segment": 1000}])
+def test_edges_of_each_row(rows: dict[str, int]) -> None:
+    """Many rows with edges of their own: what is made for a check of each would take longer than to count its few
+    samples in another way."""
+    edges = np.sort(RANDOM.uniform(-90, 90, (30, 6)), axis=1)
+    planned: list[Any] = []
+
+    def wrong(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(HistogramOptions, "binning", lambda self, dtype: Binning(dtype, self.all_edges + 1, False))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(histogram, "plan", lambda *given: planned.append(given) or plan(*given))
+        caught(wrong, "histogram", SAMPLES, edges=edges, **rows)
+    assert len(planned) <= 4  # of the first row, to know whether there is a check

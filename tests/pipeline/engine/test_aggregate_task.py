@@ -209,3 +209,22 @@ def test_broken_context_in_this_process_ends_the_run_and_not_the_process(
     with pytest.raises(PipelineError, match=r"^histogram: chunk .*: the GPU reported an access to an ill"):
         counted(path, compute=breaks)
     assert left == []
+
+
+def test_small_files_are_computed_together(tmp_path: Path) -> None:
+    """Not each with the calls of a block."""
+    total = 0
+    for number in range(300):
+        np.full(number % 7 + 1, number, np.int32).tofile(tmp_path / f"{number:03}.bin")
+        total += number % 7 + 1
+    source, path = open_source((str(tmp_path / "*.bin"),)), tmp_path / "computed"
+
+    def compute(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int64]:
+        with path.open("a") as file:
+            file.write(f"{len(block)}\n")
+        return HISTOGRAM.compute(block, options)
+
+    settings = Settings(verify="full")
+    counts = run(replace(HISTOGRAM, compute=compute), HistogramOptions(), source, settings).result.counts
+    assert counts[:300].tolist() == [number % 7 + 1 for number in range(300)]
+    assert sum(map(int, path.read_text().split())) == total and len(path.read_text().split()) <= 3

@@ -48,6 +48,7 @@ BLOCK = 4000  # bytes
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short blocks, and tasks without a worker."""
     monkeypatch.setattr(pipeline.storage.blocks, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(pipeline.engine.aggregate_task, "FRAMES", 1)  # blocks at the end of a file wait for no others
     monkeypatch.setattr(pipeline.engine.pace, "_paces", OrderedDict())
     monkeypatch.setitem(pipeline.storage.chunks.LEAST_BYTES, "auto", 1)
     for name in ("unit_name", "worker_address"):
