@@ -44,6 +44,8 @@ class _Differences:
 
 def _problem(page: Any) -> str:
     """Why a page cannot be read; empty if it can."""
+    if 0 in page.shape:
+        return f"expected pages of at least one pixel, got one of {' × '.join(map(str, page.shape))}; leave it out"
     if page.dtype is None or page.bitspersample != page.dtype.itemsize * 8:
         kind = "" if page.sampleformat in (1, 2, 3) else f" of {getattr(page.sampleformat, 'name', page.sampleformat)}"
         return f"expected samples of 8, 16, 32 or 64 bits, got {page.bitspersample}{kind}; unpack them"
@@ -81,7 +83,7 @@ def _planes(tiff: Any, pages: Sequence[Any]) -> int:
     """Number of images: beyond 4 GiB, ImageJ has all of them behind one page, whose description says how many."""
     if len(pages) > 1 or not (pages[0].is_imagej or pages[0].is_shaped or pages[0].is_stk):
         return len(pages)
-    number: int = tiff.series[0].size // math.prod(pages[0].shape)
+    number: int = tiff.series[0].size // max(math.prod(pages[0].shape), 1)
     return max(number, 1)
 
 

@@ -90,6 +90,13 @@ def test_tiff_with_one_page_before_all_images(tmp_path: Path, how: dict[str, Any
         assert "expected a TIFF file, got " in refused(UsageError, path)
 
 
+@pytest.mark.filterwarnings("ignore:.*zero-size array")
+def test_tiff_without_pixels(tmp_path: Path) -> None:
+    """As tifffile writes an empty array."""
+    package_of("tifffile").imwrite(path := str(tmp_path / "a.tif"), np.zeros((0, 4), "u1"))
+    assert "expected pages of at least one pixel, got one of " in refused(UsageError, path)
+
+
 @pytest.mark.parametrize("compression", [None, "zlib"])
 def test_tiff_pages_of_other_tiles(tmp_path: Path, compression: str | None) -> None:
     """As many of them, of the same number of bytes: they were taken for those of the first page."""
