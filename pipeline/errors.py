@@ -128,8 +128,9 @@ def unexpected(error: BaseException) -> str:
     line, _, rest = str(error).strip().partition("\n")
     reason = (f"{line} {' '.join(rest.split())}"[:MOST_REASON] if line.endswith(":") else line) or "no reason"
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if isinstance(error, ImportError) and space != resource.RLIM_INFINITY:  # a library that cannot be mapped
-        return f"expected to import all modules, got {reason!r} in {space:,} bytes; raise the limit (ulimit -v)"
+    if isinstance(error, ImportError) and space != resource.RLIM_INFINITY:  # perhaps a library that cannot be mapped
+        return (f"expected to import all modules, got {reason!r} under a limit of {space:,} bytes; if the module is "
+                "installed, raise the limit (ulimit -v)")  # fmt: skip
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return f"expected to open one more file, got {error.strerror}; raise the limit (ulimit -n)"
     if isinstance(error, RuntimeError) and "can't start new thread" in reason:

@@ -25,7 +25,7 @@ from kernels.select.typed import Typed, typed
 from workflows.aggregation import Aggregation, Invariant, of_others
 from workflows.histogram import HISTOGRAM
 from workflows.selection_check import SelectedCheck, values_to_check
-from workflows.selection_result import selected_result
+from workflows.selection_result import flags_of, selected_result
 from workflows.selection_rows import compute_rows, lines_of
 
 __all__ = ["INDEX", "SAMPLE", "Column", "Selection", "all_of", "of_mask", "present", "selected"]
@@ -129,7 +129,7 @@ def selected(workflow: Aggregation[Options], selection: Selection) -> Aggregatio
         If the job needs all samples.
     """
     if workflow.located or workflow.empty is None or (workflow.place and not workflow.relocate):
-        flags = ", ".join(f"--{flag}" for flag in selection.asked if flag != "columns")
+        flags = ", ".join(f"--{flag}" for flag in flags_of(selection.asked))
         raise ValueError(f"{workflow.name}: expected no selection, since it needs all samples, got {flags}; "
                          "leave it out")  # fmt: skip
     survey = workflow.survey

@@ -76,9 +76,14 @@ class SelectedResult(Shown):
         return [*self.result.lines(), ("excluded", f"{how_many(self.excluded)} {_by(self.asked)}")]
 
 
+def flags_of(asked: Mapping[str, Any]) -> list[str]:
+    """Flags that left samples out: columns only name what --where compares."""
+    return [flag for flag in asked if flag != "columns"]
+
+
 def _by(asked: Mapping[str, Any]) -> str:
     """What left samples out, in words."""
-    return "by " + "; ".join(f"--{flag} {_text(value)}" for flag, value in asked.items() if flag != "columns")
+    return "by " + "; ".join(f"--{flag} {_text(asked[flag])}" for flag in flags_of(asked))
 
 
 def _text(value: Any) -> str:

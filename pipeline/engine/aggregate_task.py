@@ -34,8 +34,8 @@ from pipeline.timeline import Timeline
 # Bytes to stream for warm-up: enough for every reading thread to get a part.
 WARM_UP_BYTES = 2**27
 
-# Blocks on a CPU hold so many frames, in memory: of a job whose partials have something of every sample of a frame, or
-# of one sample, so that small files do not each take the calls that a block takes.
+# Small blocks on a CPU are joined until they hold so many frames or bytes: each costs the same calls, and for some
+# jobs a partial as long as a frame.
 FRAMES, GATHERED_BYTES = 2**12, 2**25
 
 # Samples of these to check.
@@ -195,7 +195,7 @@ def _blocks(pass_: Pass, chunk: Chunk, timeline: Timeline, beside: Beside | Behi
 
 
 def _followed(blocks: Iterator[NDArray[Any]], beside: Behind | None, fetched: Fetched | None) -> Iterator[NDArray[Any]]:
-    """The blocks; the samples of each are checked once it has been computed, and then no longer needed."""
+    """The blocks; the samples of each are checked once the next is asked for: it has been computed, or copied."""
     for block in blocks:
         samples = len(block)
         yield block

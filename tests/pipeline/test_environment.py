@@ -75,8 +75,10 @@ def test_library_that_cannot_be_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `ulimit -v` an import says no more than that it failed."""
     assert "ulimit" not in unexpected(ImportError())
     monkeypatch.setattr(resource, "getrlimit", lambda limit: (400_000 * 1024, resource.RLIM_INFINITY))
-    assert unexpected(ImportError()) == ("expected to import all modules, got 'no reason' in 409,600,000 bytes; raise "
-                                         "the limit (ulimit -v)")  # fmt: skip
+    assert unexpected(ImportError()) == (
+        "expected to import all modules, got 'no reason' under a limit of 409,600,000 bytes; if the module is "
+        "installed, raise the limit (ulimit -v)"
+    )
 
 
 def test_malformed_configuration_of_dask(tmp_path: Path) -> None:

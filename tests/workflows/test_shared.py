@@ -174,5 +174,5 @@ def test_edges_of_each_row(rows: dict[str, int]) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(histogram, "plan", lambda *given: planned.append(given) or plan(*given))
-        caught(wrong, "histogram", SAMPLES, edges=edges, **rows)
+        caught(wrong, "histogram", SAMPLES.astype(np.float32), edges=edges, **rows)
     assert len(planned) <= 4  # of the first row, to know whether there is a check

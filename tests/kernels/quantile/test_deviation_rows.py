@@ -66,9 +66,11 @@ def test_deviations(dtype: str, samples: Any, compiled: bool, monkeypatch: pytes
 
 
 def test_a_tie_is_decided_exactly() -> None:
-    """The sums 1 + 2**-80 and 1 - 2**-80 round to the same number, on either side of twice the median."""
-    tiny = 2.0**-80
-    rows = np.array([[-1 - 2.0**-52, tiny, 1], [-1, tiny, 1 + 2.0**-52], [-1, -tiny, 1], [-1, tiny, 1]])
+    """Samples on both sides of the median whose sum rounds to twice the median, and is not: one is nearer."""
+    median, half = 1 + 2.0**-52, 2.0**-53
+    rows = np.array([[half, median, 2 * median], [-half, median, 2 * median]])
+    rows = np.concatenate((rows, -rows[:, ::-1]))
+    assert (rows[:, 0] + rows[:, 2] == 2 * rows[:, 1]).all()
     lines = gather_rows(rows.ravel(), 3 * np.arange(4), 3 * np.arange(1, 5), 3)
     got = median_deviations(Ordered(lines, np.full(4, 3), rows.dtype))
-    assert got.tolist() == list(map(expected, rows))
+    assert got.tolist() == list(map(expected, rows)) == [1.0, median, 1.0, median]
