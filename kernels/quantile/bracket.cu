@@ -1,16 +1,23 @@
 // Order statistics of samples that lie on a device, for bracket.py, which says how they are found.
 //
 //   quantile_sample    draws one sample of each of as many strata as there are threads; the last block looks up some of them
+//   quantile_bracket   counts samples between the ends of ranges, and gathers those inside
 //   quantile_pick      one step of a search among what was gathered: some bits of the keys of given ranks
-//   quantile_bracket   counts samples at the ends of ranges, and gathers those inside
 //   quantile_prove     counts what was gathered around the keys that were found, and all samples with it
 
-#include "common/count_if.cuh"
 #include "common/stream.cuh"
 #include "quantile/descent.cuh"
 #include "quantile/keys.cuh"
 
+template <u32 N>
+struct Number {
+    static constexpr u32 value = N;
+};
+template <typename T>
+constexpr bool IS_FLOAT = T(0.5) != T(0);
+
 constexpr int HEAVY = 64;  // a key that more than this part of the samples has is not gathered
+constexpr int ROW_BYTES = 128;  // of a table with copies for all lanes
 
 // The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
 inline __device__ u32 mixed(u32 x) {
@@ -22,15 +29,14 @@ inline __device__ u32 mixed(u32 x) {
 // `state`: how many blocks have arrived; NaN that were drawn; then of each target, in ascending order, a share of the numbers
 // and how many numbers beyond that it lies. They are replaced by its place among the numbers that were drawn and its key, behind
 // which are written how many samples before have the key, and how many do.
-// `range`: where there are two targets, how many of them are fit to be the ends of a range, then the bits of the samples
-// there. A key that many samples have is not, nor is any beside NaN, unless these are left out: `omit`.
-template <typename T, int DIGIT, int TARGETS>
+// `range`: how many targets are fit to be ends of ranges, two and two, then the bits of the samples there. A key that many
+// samples have is not, nor is a range that touches the one before, nor any beside NaN, unless these are left out: `omit`.
+template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 omit, u64* range) {
     using K = typename Key<T>::type;
-    __shared__ u32 tally[TARGETS * Descent<DIGIT, TARGETS, K>::ROW];
-    __shared__ K upper[TARGETS];
-    __shared__ u64 ranks[TARGETS], equal[TARGETS];
+    extern __shared__ u32 tally[];
+    __shared__ Descent<K> search;
     const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
     const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
     const T x = samples[first + (mixed(u32(i)) * size >> 32)];
@@ -38,109 +44,115 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 
     const u32 others = u32(__syncthreads_count(x != x));
     if (threadIdx.x == 0 && others) atomicAdd(state + 1, u64(others));
     if (!is_last(state)) return;
+    const u64 nan = __ldcg(state + 1), numbers = strata - nan;
     u64* const of_target = state + 2 + threadIdx.x;
     if (threadIdx.x < targets) {
-        const i64 numbers = i64(strata - __ldcg(state + 1));
         const double share = __longlong_as_double(i64(of_target[0])), beyond = __longlong_as_double(i64(of_target[targets]));
         const i64 place = __double2ll_rn(double(numbers) * share + beyond);
         of_target[0] = u64(place);
-        ranks[threadIdx.x] = u64(max(min(place, numbers - 1), i64(0)));
-        upper[threadIdx.x] = 0;
-        equal[threadIdx.x] = 0;
+        search.ranks[threadIdx.x] = u64(max(min(place, i64(numbers) - 1), i64(0)));
+        search.upper[threadIdx.x] = 0;
+        search.equal[threadIdx.x] = 0;
     }
-    const Descent<DIGIT, TARGETS, K> search{targets, tally, upper, ranks, equal};
+    if (threadIdx.x == 0) {
+        search.targets = targets;
+        search.spans.all();
+    }
     const K* const bits = reinterpret_cast<const K*>(drawn);
     for (int shift = (8 * int(sizeof(K)) - 1) / DIGIT * DIGIT; shift >= 0; shift -= DIGIT) {
-        search.clear();
-        search.template count_all<T>(bits, u32(strata), 0, shift);
-        search.descend();
+        search.begin(tally);
+        search.template count_all<T>(tally, bits, u32(strata), shift);
+        search.descend(tally);
     }
+    K end = 0;
     if (threadIdx.x < targets) {
-        const K key = upper[threadIdx.x];
-        of_target[targets] = key;
-        of_target[2 * targets] = ranks[threadIdx.x];
-        of_target[3 * targets] = equal[threadIdx.x];
-        const u64 nan = __ldcg(state + 1), numbers = strata - nan;
-        if (targets != 2) return;
         const i64 place = i64(of_target[0]);
-        const K open = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? key : Key<T>::LAST;
-        range[1 + threadIdx.x] = Key<T>::bits(open);
-        if (equal[threadIdx.x] * HEAVY <= numbers && (omit || nan == 0)) atomicAdd(range, u64(1));
+        const K key = search.upper[threadIdx.x];
+        of_target[targets] = key;
+        of_target[2 * targets] = search.ranks[threadIdx.x];
+        of_target[3 * targets] = search.equal[threadIdx.x];
+        end = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? key : Key<T>::LAST;
+        range[1 + threadIdx.x] = Key<T>::bits(end);
+    }
+    __syncthreads();
+    if (threadIdx.x < targets) search.upper[threadIdx.x] = end;
+    __syncthreads();
+    if (threadIdx.x < targets) {
+        const bool apart = threadIdx.x % 2 || threadIdx.x == 0 || search.upper[threadIdx.x - 1] < end;
+        const bool light = search.equal[threadIdx.x] * (HEAVY / 2) * targets <= numbers;
+        if (apart && light && (omit || nan == 0)) atomicAdd(range, u64(1));
     }
 }
 
-// What the keys of a range have: the least one, and bits in which they differ from it, at least one. None if it is not fit.
-template <typename K>
-struct Span {
-    K least;
-    int bits;
+// What the read counted: of each group, samples below its range and in it, and NaN behind them; see quantile_bracket.
+struct Counted {
+    const u64* sums;
+    u32 groups, gathered;  // how many there are; those whose ranges were gathered, as bits
+
+    __device__ u64 nan() const { return sums[2 * groups]; }
 };
+
+// The rank, among samples that were gathered, of one among all numbers; of one outside their ranges it says nothing.
+inline __device__ u64 rank_among(u64 rank, Counted counted) {
+    u64 kept = 0, below = 0 - counted.nan();  // NaN are counted below the first range
+    for (u32 j = 0; counted.gathered >> j; ++j) {
+        below += counted.sums[2 * j];
+        const u64 inside = counted.sums[2 * j + 1];
+        if (counted.gathered >> j & 1) {
+            if (rank < below + inside) return kept + rank - below;
+            kept += inside;
+        }
+        below += inside;
+    }
+    return kept;
+}
+
+// Each block has room for `room` samples, and `held` of them; none that count if it says more. They are in the `ranges` of
+// `range`, as `quantile_sample` wrote it; nothing is done where not all ends are fit.
+// `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key's number in these
+// ranges, its rank among the samples that have these, and their number. A step appends the next ones; the last one writes the
+// key. `counters` are zeros. Where the first step finds what a read counted, ranks are those among all numbers.
 template <typename T>
-inline __device__ Span<typename Key<T>::type> span_of(const u64* range) {
-    using K = typename Key<T>::type;
-    const K least = Key<T>::of(K(range[1])), most = Key<T>::of(K(range[2]));
-    if (range[0] != 2) return {least, 0};
-    return {least, max(64 - __clzll(i64(u64(K(most - least)))), 1)};
-}
-
-// The rank, among samples that were gathered in `ranges`, of one among all numbers; of one outside it says nothing.
-inline __device__ u64 rank_among(u64 rank, const u64* sums, u32 ranges, u64 numbers) {
-    u64 before = 0;
-    for (u32 j = 0; j < ranges; ++j) {
-        const u64 below = numbers - sums[2 * j], inside = sums[2 * j + 1];
-        if (rank < below + inside) return before + rank - below;
-        before += inside;
-    }
-    return before;
-}
-
-// Each block has room for `room` samples, and `held` of them; none that count if it says more.
-// `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key less `least`, its
-// rank among the samples that have these, and their number. A step appends the bits from `shift` on. `counters` are zeros.
-// Where the first step finds `ranges` of a read, with its `sums` up to `all`, ranks are those among all numbers.
-// Of the `range` that `quantile_sample` wrote, the number of the step, or -1, says which bits; none is left for the last ones.
-template <typename T, int DIGIT, int TARGETS>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, int shift, typename Key<T>::type least,
-              u64* state, u32* counters, const u64* sums, u32 ranges, u32 all, const u64* range, int step) {
+quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* state, u32* counters, const u64* sums, u32 groups,
+              u32 gathered, const u64* range, u32 ranges, int step) {
     using K = typename Key<T>::type;
-    if (step >= 0) {
-        const Span<K> span = span_of<T>(range);
-        const int steps = (span.bits + DIGIT - 1) / DIGIT;
-        if (step >= steps) return;
-        least = span.least;
-        shift = DIGIT * (steps - 1 - step);
+    extern __shared__ u32 tally[];
+    __shared__ Descent<K> search;
+    if (range[0] != 2 * ranges) return;
+    if (threadIdx.x == 0) {
+        search.targets = targets;
+        search.spans.template read<T>(range, ranges);
     }
-    constexpr int ROW = Descent<DIGIT, TARGETS, K>::ROW;
-    __shared__ u32 tally[TARGETS * ROW];
-    __shared__ K upper[TARGETS];
-    __shared__ u64 ranks[TARGETS], equal[TARGETS];
+    __syncthreads();
+    const int steps = (search.spans.bits + DIGIT - 1) / DIGIT, shift = DIGIT * (steps - 1 - step);
+    if (step >= steps) return;
     u64* const of_target = state + 1 + threadIdx.x;
     if (threadIdx.x < targets) {
-        upper[threadIdx.x] = K(*of_target);
+        search.upper[threadIdx.x] = K(*of_target);
         const u64 rank = of_target[targets];
-        ranks[threadIdx.x] = ranges ? rank_among(rank, sums, ranges, sums[all]) : rank;
-        equal[threadIdx.x] = 0;
+        search.ranks[threadIdx.x] = step == 0 && gathered ? rank_among(rank, Counted{sums, groups, gathered}) : rank;
+        search.equal[threadIdx.x] = 0;
     }
-    const Descent<DIGIT, TARGETS, K> search{targets, tally, upper, ranks, equal};
-    search.clear();
+    search.begin(tally);
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
-    const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
-    search.template count_all<T>(mine, number, least, shift);
+    search.template count_all<T>(tally, mine, held[blockIdx.x] <= room ? held[blockIdx.x] : 0, shift);
     __syncthreads();
-    for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) {
+    const u32 used = search.rows * Descent<K>::ROW;
+    for (u32 i = threadIdx.x; i < used; i += THREADS) {
         if (tally[i]) atomicAdd(counters + i, tally[i]);
     }
     if (!is_last(state)) return;
-    for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) {
+    for (u32 i = threadIdx.x; i < used; i += THREADS) {
         tally[i] = __ldcg(counters + i);
         counters[i] = 0;
     }
-    search.descend();
+    search.descend(tally);
     if (threadIdx.x < targets) {
-        *of_target = upper[threadIdx.x];
-        of_target[targets] = ranks[threadIdx.x];
-        of_target[2 * targets] = equal[threadIdx.x];
+        const K upper = search.upper[threadIdx.x];
+        *of_target = step == steps - 1 ? search.spans.key(upper) : upper;
+        of_target[targets] = search.ranks[threadIdx.x];
+        of_target[2 * targets] = search.equal[threadIdx.x];
     }
 }
 
@@ -153,145 +165,215 @@ inline __device__ T value_of(u64 bits) {
     return own.value;
 }
 
-// The first GATHERED ranges from a to b, b included, are gathered, the next COUNTED ones are not; none overlap. Counted in
-// registers: samples not less than each a, those in each range, numbers, and all. A block gathers up to `room` samples behind
-// those that it has; `held`: how many, or more than there is room for.
-// One range alone is that of `range`, as `quantile_sample` wrote it; nothing is done where its ends are not fit.
-template <typename T, int GATHERED, int COUNTED>
-__global__ void __launch_bounds__(THREADS, 1)
-quantile_bracket(const T* samples, i64 n, u64* sums, T* gathered, u32* held, u32 room, const u64* range, T a0, T b0, T a1, T b1, T a2, T b2,
-                 T a3, T b3, T a4, T b4, T a5, T b5, T a6, T b6, T a7, T b7, T a8, T b8, T a9, T b9, T a10, T b10, T a11,
-                 T b11) {
-    constexpr int RANGES = GATHERED + COUNTED, COUNTERS = 2 * RANGES + 2, PER_PACK = 16 / sizeof(T);
-    constexpr Next NEXT = RANGES > 5 ? Next::LATER : AHEAD;  // counters need the registers of a second tile
-    __shared__ u32 of_block[COUNTERS], place;
-    constexpr bool ALONE = RANGES == 1;
-    if (ALONE && range[0] != 2) return;
-    if (ALONE) a0 = value_of<T>(range[1]), b0 = value_of<T>(range[2]);
-    const T ends[] = {a0, b0, a1, b1, a2, b2, a3, b3, a4, b4, a5, b5, a6, b6, a7, b7, a8, b8, a9, b9, a10, b10, a11, b11};
-    static_assert(2 * RANGES <= sizeof ends / sizeof(T), "as many as there are arguments");
-    u32 counts[COUNTERS] = {};
-    const u32 one = 1 + (gridDim.x >> 31);  // hides the constant from the compiler
-    T* const mine = gathered + u64(blockIdx.x) * room;
-    // `any` is a value of its own: without it, the assembler of CUDA 13.0 takes bits of two samples for none.
-    const auto count = [&](T x, u32& kept, bool& any, u32 bit) {
-#pragma unroll
-        for (int j = 0; j < RANGES; ++j) {
-            const bool reached = x >= ends[2 * j], inside = reached && x <= ends[2 * j + 1];
-            add_if(counts[2 * j], reached, one);
-            add_if(counts[2 * j + 1], inside, one);
-            if (j < GATHERED && inside) kept |= bit;
-            any |= j < GATHERED && inside;
-        }
-        add_if(counts[2 * RANGES], x == x, one);
-    };
-    bool full = false;  // for this thread: held says more than there is room for
-    const auto prepare = [&] {
-        if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
-        if (threadIdx.x == 0) place = held[blockIdx.x];
-        __syncthreads();
-    };
-    union Pack {
-        uint4 words;
-        T item[PER_PACK];
-    };
+// Adds by the units that multiply, since those that add have comparisons to do. `one` hides the constant from the compiler.
+template <u32 STEP>
+inline __device__ void add_if(u32& sum, bool wanted, u32 one) {
+#if ON_GPU
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\t@p mad.lo.u32 %0, %2, %3, %0;\n\t}" : "+r"(sum) : "r"(u32(wanted)), "r"(one), "n"(STEP));
+#else
+    sum += wanted ? STEP * one : 0;
+#endif
+}
+// All blocks read the samples once: whole tiles of LOADS 16-byte loads a thread, and what is before and behind them one by one.
+template <typename T, typename Tile, typename One>
+inline __device__ void scan_tiles(const T* samples, i64 n, Tile count_tile, One count_one) {
+    constexpr int PER_PACK = 16 / sizeof(T);
+    constexpr i64 TILE = THREADS * LOADS;  // packs
+    union {
+        uint4 packs[LOADS];
+        T items[LOADS * PER_PACK];
+    } loaded, next;
     const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
-    const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), packs = (n - head) / PER_PACK;
-    const auto* const from = reinterpret_cast<const uint4*>(samples + head);
-    // One branch for a pack, which is seldom taken.
-    scan_samples<LOADS, NEXT, true>(from, packs, Share{blockIdx.x, gridDim.x}, prepare, [&](uint4 words) {
-        const Pack pack{words};
-        u32 kept = 0;
-        bool any = false;
+    const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), tiles = (n - head) / (TILE * PER_PACK);
+    const auto* const packs = reinterpret_cast<const uint4*>(samples + head) + threadIdx.x;
+    const auto load = [&](uint4* into, i64 tile) {
 #pragma unroll
-        for (int i = 0; i < PER_PACK; ++i) count(pack.item[i], kept, any, 1u << i);
-        counts[2 * RANGES + 1] += PER_PACK;
-        if (!any || full) return;
-        const u32 number = u32(__popc(kept)), first = atomicAdd(&place, number);
-        full = first + number > room;
-        if (full) return;
-        T* to = mine + first;
+        for (int k = 0; k < LOADS; ++k) into[k] = __ldcs(packs + tile * TILE + k * THREADS);
+    };
+    if (blockIdx.x < tiles) load(loaded.packs, blockIdx.x);
+    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        if (tile + gridDim.x < tiles) load(next.packs, tile + gridDim.x);
+        count_tile(loaded.items);
 #pragma unroll
-        for (int i = 0; i < PER_PACK; ++i) {
-            if (kept >> i & 1) *to++ = pack.item[i];
+        for (int k = 0; k < LOADS; ++k) loaded.packs[k] = next.packs[k];
+    }
+    const i64 counted = tiles * TILE * PER_PACK;
+#pragma unroll 1
+    for (i64 i = i64(blockIdx.x) * THREADS + threadIdx.x; i < n - counted; i += i64(gridDim.x) * THREADS)
+        count_one(samples[i < head ? i : i + counted]);
+}
+
+// Samples fall into groups of keys, one after another, by a search that halves 2^LEVELS groups. A group has keys up to `last`;
+// those from `first` on are its range. Of each group are counted, in `sums`: samples below its range, then those in it; behind
+// the groups NaN, which the first one has below its range, too. Ranges of the first `kept` groups are gathered: a block has room
+// for `room` samples, behind the `held` that it has, which says more where there is no room.
+// `range`: how many ends are fit, then `first` and `last` of the groups, as bits of samples; nothing is done where these are not
+// `2 * groups`. What is above them is the last group, below a range that nothing is in.
+template <typename T, int LEVELS>
+__global__ void __launch_bounds__(THREADS, 1)
+quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 room, const u64* range, u32 groups, u32 kept) {
+    using K = typename Key<T>::type;
+    constexpr u32 GROUPS = 1 << LEVELS, COPIES = ROW_BYTES / sizeof(T), OF_TILE = LOADS * 16 / sizeof(T);
+    constexpr u32 TABLE = GROUPS * ROW_BYTES;  // a row for each group, in which lanes have copies, so that no bank is met twice
+    __shared__ __align__(8) unsigned char firsts[TABLE], lasts[TABLE], counts[2 * TABLE];
+    __shared__ u32 place, of_nan;
+    if (range[0] != 2 * groups) return;
+    for (u32 i = threadIdx.x; i < GROUPS * COPIES; i += THREADS) {
+        const u32 group = i / COPIES;
+        const u64 beyond = IS_FLOAT<T> ? ~u64(0) : u64(Key<T>::bits(Key<T>::LAST));  // NaN, which no number reaches
+        reinterpret_cast<T*>(firsts)[i] = value_of<T>(group < kept ? range[1 + 2 * group] : beyond);
+        reinterpret_cast<T*>(lasts)[i] = value_of<T>(group < groups ? range[2 + 2 * group] : u64(Key<T>::bits(Key<T>::LAST)));
+    }
+    for (u32 i = threadIdx.x; i < 2 * TABLE / 4; i += THREADS) reinterpret_cast<u32*>(counts)[i] = 0;
+    if (threadIdx.x == 0) {
+        place = held[blockIdx.x];
+        of_nan = 0;
+    }
+    __syncthreads();
+    const u32 own = threadIdx.x % COPIES * u32(sizeof(T)), limit = kept * ROW_BYTES, lane = threadIdx.x % 32;
+    const u32 one = 1 + (gridDim.x >> 31);
+    const T middle = reinterpret_cast<const T*>(lasts)[(GROUPS / 2 - 1) * COPIES];
+    T* const mine = items + u64(blockIdx.x) * room;
+    // Counts a sample; whether it is gathered.
+    const auto count = [&](T x) {
+        u32 row = own;
+        add_if<GROUPS / 2 * ROW_BYTES>(row, x > middle, one);
+        const auto step = [&](auto half) {
+            constexpr u32 HALF = decltype(half)::value;
+            add_if<HALF * ROW_BYTES>(row, x > *reinterpret_cast<const T*>(lasts + row + (HALF - 1) * ROW_BYTES), one);
+        };
+        if constexpr (LEVELS > 4) step(Number<8>());
+        if constexpr (LEVELS > 3) step(Number<4>());
+        if constexpr (LEVELS > 2) step(Number<2>());
+        if constexpr (LEVELS > 1) step(Number<1>());
+        const bool inside = x >= *reinterpret_cast<const T*>(firsts + row), gathered = inside && (IS_FLOAT<T> || row < limit);
+        add_if<TABLE>(row, inside, one);
+        atomicAdd(reinterpret_cast<u32*>(counts + row), 1u);
+        return gathered;
+    };
+    extern __shared__ __align__(16) unsigned char kept_by_warps[];  // of a tile: a column for each lane
+    constexpr u32 ROW = 32 * sizeof(T);
+    const u32 column = threadIdx.x / 32 * OF_TILE * ROW + lane * u32(sizeof(T));
+    bool full = false;  // for this warp: held says more than there is room for
+    u32 nan = 0;
+    const auto count_tile = [&](const T* tile) {
+        u32 end = column;
+        T zero = 0;  // unless a sample is NaN or infinite
+#pragma unroll
+        for (u32 i = 0; i < OF_TILE; ++i) {
+            const bool gathered = count(tile[i]);
+            if (gathered) *reinterpret_cast<T*>(kept_by_warps + end) = tile[i];
+            add_if<ROW>(end, gathered, one);
+            if constexpr (IS_FLOAT<T>) zero = fma(T(0), tile[i], zero);
         }
-    });
-    const i64 thread = i64(blockIdx.x) * THREADS + threadIdx.x, tail = head + packs * PER_PACK;
+        if (zero != zero) {
+#pragma unroll
+            for (u32 i = 0; i < OF_TILE; ++i) nan += tile[i] != tile[i];
+        }
+        u32 upto = (end - column) / ROW;  // of this lane and those before it
+#pragma unroll
+        for (u32 apart = 1; apart < 32; apart *= 2) {
+            const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
+            if (lane >= apart) upto += before;
+        }
+        u32 first = 0;
+        if (lane == 31 && upto && !full) first = atomicAdd(&place, upto);
+        first = __shfl_sync(0xffffffffu, first, 31);
+        full = full || first + __shfl_sync(0xffffffffu, upto, 31) > room;
+        if (full) return;
+        T* const to = mine + (first + upto);
+#pragma unroll 1
+        for (u32 from = end; from > column; from -= ROW)
+            to[-i64((from - column) / ROW)] = *reinterpret_cast<const T*>(kept_by_warps + from - ROW);
+    };
     const auto count_one = [&](T x) {
-        u32 kept = 0;
-        bool any = false;
-        count(x, kept, any, 1);
-        ++counts[2 * RANGES + 1];
-        if (!any) return;
+        nan += x != x;
+        if (!count(x)) return;
         const u32 to = atomicAdd(&place, 1u);
         if (to < room) mine[to] = x;
     };
-    if (thread < head) count_one(samples[thread]);
-    if (thread < n - tail) count_one(samples[tail + thread]);
-#pragma unroll
-    for (int j = 0; j < COUNTERS; ++j) {
-#pragma unroll
-        for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
-        if (threadIdx.x % 32 == 0) atomicAdd(of_block + j, counts[j]);
-    }
+    scan_tiles(samples, n, count_tile, count_one);
+    if (nan) atomicAdd(&of_nan, nan);
     __syncthreads();
-    if (threadIdx.x == 0) held[blockIdx.x] = place;
-    if (threadIdx.x < COUNTERS && of_block[threadIdx.x]) atomicAdd(sums + threadIdx.x, u64(of_block[threadIdx.x]));
+    if (threadIdx.x == 0) {
+        held[blockIdx.x] = place;
+        if (of_nan) atomicAdd(sums + 2 * GROUPS, u64(of_nan));
+    }
+    if (threadIdx.x < 2 * GROUPS) {  // below the range of a group, or in it
+        const u32* const copies = reinterpret_cast<const u32*>(counts + (threadIdx.x % 2 * GROUPS + threadIdx.x / 2) * ROW_BYTES);
+        u64 sum = 0;
+        for (u32 i = 0; i < ROW_BYTES / 4; ++i) sum += copies[i];
+        if (sum) atomicAdd(sums + threadIdx.x, sum);
+    }
 }
 
-// Of what was gathered in the `range` that `quantile_sample` wrote: how many samples are less than each of the keys that
-// `state` has, less the least one, and not greater, and all that found room, in `tallies`, which are zeros. The last block adds
-// what was counted outside of the range, `sums`, and writes the first and the last key, then how many samples are below, equal
-// to, between and above the keys, of which equal ones count once, and how many are NaN.
+// Of what was gathered in the `ranges` of `range`, as `quantile_sample` wrote it: how many samples are below, equal to and between
+// the keys that `state` has, of which equal ones count once, in `tallies`, which are zeros. The last block adds what the read
+// counted, and writes how many were gathered, then how many of all samples are below, equal to, between and above the keys, and
+// how many are NaN.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* state, const u64* range, u64* arrived,
-               u64* tallies, const u64* sums, u64* out) {
+quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* state, const u64* range, u32 ranges, u64* arrived,
+               u64* tallies, const u64* sums, u32 groups, u64* out) {
     using K = typename Key<T>::type;
-    constexpr int COUNTERS = 2 * FEW_TARGETS;
     constexpr u32 AT_ONCE = 8;  // loads in flight
-    __shared__ u32 of_block[COUNTERS];
-    if (threadIdx.x < COUNTERS) of_block[threadIdx.x] = 0;
-    __syncthreads();
-    const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
-    const u32 number = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
-    u32 counts[COUNTERS] = {};
-    const K least = span_of<T>(range).least, first = K(least + K(state[1])), last = K(least + K(state[targets]));
-    for (u32 i = threadIdx.x; i < number; i += AT_ONCE * THREADS) {
-        K loaded[AT_ONCE];
-#pragma unroll
-        for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(mine + min(i + j * THREADS, number - 1));
-#pragma unroll
-        for (u32 j = 0; j < AT_ONCE; ++j) {
-            if (i + j * THREADS >= number) break;
-            const K key = Key<T>::of(loaded[j]);
-            counts[0] += key < first;
-            counts[1] += key <= first;
-            counts[2] += key < last;
-            counts[3] += key <= last;
+    __shared__ K keys[MOST_TARGETS];
+    __shared__ u32 number, of_block[2 * MOST_TARGETS + 1];
+    if (range[0] != 2 * ranges) return;
+    if (threadIdx.x == 0) {
+        number = 0;
+        for (u32 i = 0; i < targets; ++i) {
+            if (i == 0 || state[1 + i] != state[i]) keys[number++] = K(state[1 + i]);
         }
     }
+    if (threadIdx.x < 2 * MOST_TARGETS + 1) of_block[threadIdx.x] = 0;
+    __syncthreads();
+    const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
+    const u32 here = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
+    for (u32 i = threadIdx.x; i < here; i += AT_ONCE * THREADS) {
+        K loaded[AT_ONCE];
+        u32 slot[AT_ONCE];
 #pragma unroll
-    for (int j = 0; j < COUNTERS; ++j) {
+        for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(mine + min(i + j * THREADS, here - 1));
 #pragma unroll
-        for (int apart = 16; apart; apart /= 2) counts[j] += __shfl_xor_sync(0xffffffffu, counts[j], apart);
-        if (threadIdx.x % 32 == 0 && counts[j]) atomicAdd(of_block + j, counts[j]);
+        for (u32 j = 0; j < AT_ONCE; ++j) {
+            loaded[j] = Key<T>::of(loaded[j]);
+            slot[j] = 0;
+        }
+        for (u32 k = 0; k < number; ++k) {
+            const K key = keys[k];
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; ++j) slot[j] += (loaded[j] >= key) + (loaded[j] > key);
+        }
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; ++j) {
+            if (i + j * THREADS < here) atomicAdd(of_block + slot[j], 1u);
+        }
     }
     __syncthreads();
-    if (threadIdx.x < COUNTERS) atomicAdd(tallies + threadIdx.x, u64(of_block[threadIdx.x]));
-    if (threadIdx.x == COUNTERS) atomicAdd(tallies + COUNTERS, u64(number));
+    if (threadIdx.x < 2 * number + 1 && of_block[threadIdx.x]) atomicAdd(tallies + threadIdx.x, u64(of_block[threadIdx.x]));
     if (!is_last(arrived) || threadIdx.x) return;
-    out[0] = first;
-    out[1] = last;
-    u64* const around = out + 2;
-    const u64 numbers = sums[2], below = numbers - sums[0];
-    const int ends = first == last ? 2 : 4;
-    u64 before = 0;
-    for (int j = 0; j < ends; ++j) {
-        const u64 upto = below + __ldcg(tallies + j);
-        around[j] = upto - before;
+    u64* const around = out + 1;
+    const u64 nan = sums[2 * groups];
+    u64 before = 0, kept = 0, below = sums[0] - nan, inside = 0;  // below the range of a group, and gathered in those before
+    u32 group = 0;
+    for (u32 i = 0; i < number; ++i) {
+        while (group + 1 < ranges && keys[i] > Key<T>::of(K(range[2 + 2 * group]))) {
+            below += sums[2 * group + 1] + sums[2 * group + 2];
+            inside += sums[2 * group + 1];
+            ++group;
+        }
+        kept += __ldcg(tallies + 2 * i);
+        const u64 less = below + kept - inside;
+        kept += __ldcg(tallies + 2 * i + 1);
+        const u64 upto = below + kept - inside;
+        around[2 * i] = less - before;
+        around[2 * i + 1] = upto - less;
         before = upto;
     }
-    around[ends] = numbers - before;
-    around[ends + 1] = sums[3] - numbers;
+    u64 all = 0;
+    for (u32 i = 0; i < 2 * groups; ++i) all += sums[i];
+    around[2 * number] = all - nan - before;
+    around[2 * number + 1] = nan;
+    out[0] = kept + __ldcg(tallies + 2 * number);
 }

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import device, nvrtc
 from kernels.common.checks import check_address, check_array
@@ -23,29 +23,37 @@ from kernels.common.dtypes import instance
 from kernels.common.memory import empty
 from kernels.quantile.gathered import (
     BLOCKS_PER_SM,
-    COUNTS,
-    FEW_TARGETS,
     INSTANCES,
     KEPT,
-    KEYS,
-    MOST_RANGES,
-    SHAPES,
+    LEVELS,
+    MOST_GROUPS,
+    PROOF,
+    ROW_BYTES,
     SOURCE,
-    SUMS,
     TARGETS,
     Around,
     Kept,
     OfRead,
     Search,
     blocks_of,
+    levels_of,
     queue_proof,
-    queue_range,
-    queue_ranges,
-    step_of,
+    queue_read,
+    sums_of,
 )
 from kernels.quantile.gpu import THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import to_samples
-from kernels.quantile.ranges import HEAVY, Picked, Range, Ranges, Target, Window, greatest_key, ranges_of, targets_of
+from kernels.quantile.ranges import (
+    HEAVY,
+    Picked,
+    Ranges,
+    Target,
+    Window,
+    drawn_groups,
+    groups_of,
+    ranges_of,
+    targets_of,
+)
 
 __all__ = ["INSTANCES", "Around", "Found", "find_on_device"]  # what is inspected, too
 
@@ -108,9 +116,9 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
     windows, picked, nan = read.drawn()
     if nan == drawn or (nan and not omit):
         return None
+    if alone and read.was_fit:
+        return read.found_alone(ranks, omit)
     ranges = ranges_of(samples.dtype, windows, picked, drawn - nan)
-    if alone and not ranges.counted:
-        return read.found_alone(ranges, ranks, omit)
     return read.found(ranks, omit) if read.queue(ranges) else None
 
 
@@ -120,12 +128,11 @@ class _Read:
     _host: Any  # the words, once they were waited for
 
     def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
-
         self._samples, most_blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
-        self._share = 2 * max(target.beyond for target in targets) * samples.dtype.itemsize / DRAWN_BYTES
-        sizes = {"sums": 2 * MOST_RANGES + 2, "held": -(-most_blocks // 2), "state": 1 + 3 * len(ranks),
-                 "drawn": 2 + 4 * len(targets), "range": 3, "proof": COUNTS + 2 * FEW_TARGETS + 2}  # fmt: skip
-        ends = np.cumsum(list(sizes.values())).tolist()
+        self._drawn_ranges = len(targets) // 2
+        sizes = {"sums": sums_of(LEVELS), "held": -(-most_blocks // 2), "proof": PROOF, "drawn": 2 + 4 * len(targets),
+                 "state": 1 + 3 * len(ranks), "range": 1 + 2 * TARGETS, "groups": 1 + 2 * MOST_GROUPS}  # fmt: skip
+        ends = list(accumulate(sizes.values()))
         self._at = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
         self._initial = words = np.zeros(ends[-1], np.uint64)
         words[self._at["state"]] = Search.words(ranks)
@@ -135,14 +142,15 @@ class _Read:
         self._words.data.copy_from_host_async(words.ctypes.data, words.nbytes)
         self._search = Search(samples.dtype, ranks, self._of("state"))
         # What takes a while comes before the first launch.
-        few = len(targets) == 2 and len(ranks) <= FEW_TARGETS
-        self._begun = few and self._make_room(SHAPES[0], self._share + 2 / HEAVY)
-        digit, most = step_of(len(targets))
-        draw = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype, digit, most))
-        blocks = DRAWN_BYTES // samples.dtype.itemsize // THREADS
-        self._own = empty("quantile", blocks * THREADS, samples.dtype)
+        numbers = DRAWN_BYTES // samples.dtype.itemsize
+        share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
+                    for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
+        self._begun = self._make_room(levels_of(self._drawn_ranges), share + 2 / HEAVY)
+        draw = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype))
+        self._own = empty("quantile", numbers, samples.dtype)
         arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._of("drawn")
-        draw((blocks,), (THREADS,), (*arguments, np.uint32(omit), self._of("range")))
+        draw((numbers // THREADS,), (THREADS,), (*arguments, np.uint32(omit), self._of("range")),
+             shared_mem=len(targets) * ROW_BYTES)  # fmt: skip
 
     def _of(self, name: str) -> Any:
         """Some of the words on the device."""
@@ -157,43 +165,53 @@ class _Read:
         windows = [Window(*ends) for ends in places.view(np.int64).reshape(-1, 2).tolist()]
         return windows, Picked(*(values.tolist() for values in picked)), int(own[1])
 
+    @property
+    def was_fit(self) -> bool:
+        """Whether the ranges that were drawn could be read at once; once the words were waited for."""
+        return bool(self._host[self._at["range"]][0] == 2 * self._drawn_ranges)
+
     def queue_alone(self) -> bool:
-        """The read, the search and the proof, which wait for nothing; whether there is one range, and room.
+        """The read of the ranges that were drawn, the search and the proof, without waiting; whether there is room.
 
         The ends that were drawn decide on the device whether any of it is done.
         """
         if not self._begun:
             return False
-        self._slots, self._all = [0], SUMS - 2
-        range_, search = self._of("range"), self._search
-        queue_range(self._samples, self._words, self._kept, range_)
-        search.queue(self._kept, None, OfRead(self._words, 1, self._all, range_))
-        proof = self._of("proof")
-        queue_proof(self._samples, self._kept, range_, search.state, len(search.ranks), proof, self._words)
+        number, search, proof = self._drawn_ranges, self._search, self._of("proof")
+        self._groups = drawn_groups(number)
+        self._queue(self._of("range"))
+        queue_proof(self._samples, self._kept, self._of("range"), number, search.state, len(search.ranks), proof,
+                    self._words)  # fmt: skip
         return True
 
     def queue(self, ranges: Ranges) -> bool:
-        """The read and the search; whether there is a kernel for so many ranges, and room."""
-        import cupy
-
-        few, many = len(ranges.gathered), len(ranges.counted)
-        fitting = [shape for shape in SHAPES[1:] if shape[0] >= few and shape[1] >= many]
-        if not fitting or not self._make_room(shape := min(fitting, key=sum), ranges.share):
+        """The read and the search; whether there are few enough ranges, and room."""
+        groups = groups_of(self._samples.dtype, ranges)
+        few = len(groups.ranges) <= MOST_GROUPS and len(ranges.gathered) <= TARGETS
+        if not few or not self._make_room(levels_of(len(groups.ranges)), ranges.share):
             return False
-        if self._begun:
-            self._of("state")[...] = cupy.asarray(np.array(Search.words(self._search.ranks), np.uint64))
-        gathered, counted = shape
-        self._ranges, self._slots = ranges, [*range(few), *range(gathered, gathered + many)]
-        self._all = 2 * (gathered + counted)
-        ends = _ends(self._samples.dtype, ranges, self._slots)
-        queue_ranges(self._samples, self._words, self._kept, shape, self._of("range"), ends)
-        if few:
-            self._search.queue(self._kept, self._span(), OfRead(self._words, few, self._all))
+        self._groups = groups
+        words = self._initial
+        words[self._at["state"]] = Search.words(self._search.ranks)
+        for name, some in (("range", ranges.gathered), ("groups", groups.ranges)):
+            ends = to_samples(np.array(some, np.uint64).reshape(-1), self._samples.dtype)
+            words[self._at[name]][: 1 + len(ends)] = [len(ends), *ends.view(f"u{ends.itemsize}").tolist()]
+        first, last = self._at["state"].start, self._at["groups"].stop
+        self._words[first:last].data.copy_from_host_async(words[first:].ctypes.data, 8 * (last - first))
+        self._queue(self._of("groups"))
         return True
 
-    def _make_room(self, shape: tuple[int, int], share: float) -> bool:
-        """For a share of the samples, kept by the instance of these ranges."""
-        samples, blocks = self._samples, blocks_of(self._samples, shape)
+    def _queue(self, range_: Any) -> None:
+        """The read of the groups of `range_`, and the search among what it gathers."""
+        number, kept = len(self._groups.ranges), self._groups.kept
+        queue_read(self._samples, self._words, self._kept, range_, number, kept)
+        if ranges := len(self._groups.gathered):
+            of_read = OfRead(self._words, 2 ** levels_of(number), sum(1 << group for group in self._groups.gathered))
+            self._search.queue(self._kept, self._of("range"), ranges, of_read)
+
+    def _make_room(self, levels: int, share: float) -> bool:
+        """For a share of the samples, kept by the kernel of so many levels."""
+        samples, blocks = self._samples, blocks_of(self._samples, levels)
         # Twice what is expected; of sorted samples a block may get a tile more than another one.
         tiles = 2 * TILE_BYTES // samples.dtype.itemsize
         room = min(2 * math.ceil(share * samples.size / blocks), -(-samples.size // blocks)) + tiles
@@ -204,25 +222,37 @@ class _Read:
         self._kept = Kept(items, self._of("held").view(np.uint32)[:blocks], room)
         return True
 
-    def _span(self) -> Range:
-        """Of what is gathered."""
-        return Range(self._ranges.gathered[0].first, self._ranges.gathered[-1].last)
+    def _counts(self) -> tuple[list[int], list[int], int]:
+        """Numbers below each range, gathered and counted alone, and in it; how many NaN there are."""
+        groups = self._groups
+        sums = self._host[self._at["sums"]][: sums_of(levels_of(len(groups.ranges)))].tolist()
+        nan = sums.pop()
+        upto = [0, *accumulate(sums)]
+        below = [upto[2 * group + 1] - nan for group in groups.gathered]
+        inside = [sums[2 * group + 1] for group in groups.gathered]
+        below += [upto[2 * group] - (nan if group else 0) for group in groups.counted]
+        inside += [sums[2 * group] + sums[2 * group + 1] - (0 if group else nan) for group in groups.counted]
+        return below, inside, nan if upto[-1] == self._samples.size else -1
 
     def proven(self) -> Found | None:
         """What `queue_alone` found and proved; None if that is not all, or NaN change which ranks are meant."""
         self._host = self._words.get()
-        above, inside, numbers, counted = self._host[:SUMS].tolist()
-        proof, below, ranks = self._host[self._at["proof"]], numbers - above, self._search.ranks
-        complete = counted == numbers == self._samples.size and proof[KEPT] == inside
-        if not complete or not all(below <= rank < below + inside for rank in ranks):
+        below, inside, nan = self._counts()
+        proof, ranks = self._host[self._at["proof"]], self._search.ranks
+        if not self.was_fit or nan or proof[KEPT] != sum(inside):
             return None
-        keys = dict(zip(ranks, proof[KEYS:COUNTS].tolist(), strict=False))
-        around = Around(self._samples, proof, self._of("range"), self._search.state, len(ranks))
-        return Found(numbers, 0, keys, around)
+        ends = [(first, first + number) for first, number in zip(below, inside, strict=True)]
+        if not all(any(first <= rank < last for first, last in ends) for rank in ranks):
+            return None
+        keys = self._host[self._at["state"]][1 : 1 + len(ranks)].tolist()
+        proven = sorted(set(keys))
+        counts = proof[KEPT + 1 : KEPT + 3 + 2 * len(proven)].view(np.int64)
+        around = Around(self._samples, proven, counts, self._of("range"), self._drawn_ranges, self._search.state,
+                        len(ranks))  # fmt: skip
+        return Found(self._samples.size, 0, dict(zip(ranks, keys, strict=True)), around)
 
-    def found_alone(self, ranges: Ranges, ranks: RanksOf, omit: bool) -> Found | None:
+    def found_alone(self, ranks: RanksOf, omit: bool) -> Found | None:
         """What else that read found, without a proof."""
-        self._ranges = ranges
         return self._found(ranks, omit, {})
 
     def found(self, ranks: RanksOf, omit: bool) -> Found | None:
@@ -234,38 +264,28 @@ class _Read:
     def _found(self, ranks: RanksOf, omit: bool, known: Mapping[int, int]) -> Found | None:
         import cupy
 
-        few = len(self._ranges.gathered)
-        counts, held = (self._host[self._at[name]] for name in ("sums", "held"))
-        held, numbers = held.view(np.uint32)[: self._kept.held.size], int(counts[self._all])
-        if int(counts[self._all + 1]) != self._samples.size:
+        groups, (below, inside, nan) = self._groups, self._counts()
+        if nan < 0:
             return None
-        found = Found(self._samples.size, self._samples.size - numbers, {})
-        below = [numbers - int(counts[2 * slot]) for slot in self._slots]
-        inside = [int(counts[2 * slot + 1]) for slot in self._slots]
+        few = len(groups.gathered)
+        held = self._host[self._at["held"]].view(np.uint32)[: self._kept.held.size]
+        found = Found(self._samples.size, nan, {})
         whole = bool((held <= self._kept.room).all()) and int(held.sum()) == sum(inside[:few])
         among: dict[int, int] = {}  # ranks among what was kept, of those that were not searched for
-        for rank in ranks(numbers) if omit or not found.nan else ():
-            for number, (first, last) in enumerate((*self._ranges.gathered, *self._ranges.counted)):
-                if not below[number] <= rank < below[number] + inside[number]:
+        for rank in ranks(self._samples.size - nan) if omit or not nan else ():
+            for number, (first, members) in enumerate(zip(below, inside, strict=True)):
+                if not first <= rank < first + members:
                     continue
-                if first == last:
-                    found.keys[rank] = first
+                if number >= few:
+                    found.keys[rank] = groups.ranges[groups.counted[number - few]].last
                 elif whole and rank in known:
                     found.keys[rank] = known[rank]
                 elif whole:
-                    among[rank] = sum(inside[:number]) + rank - below[number]
+                    among[rank] = sum(inside[:number]) + rank - first
         rest = list(among)
         for some in (rest[start : start + TARGETS] for start in range(0, len(rest), TARGETS)):
             places = [among[rank] for rank in some]
             search = Search(self._samples.dtype, places, cupy.asarray(np.array(Search.words(places), np.uint64)))
-            search.queue(self._kept, self._span())
+            search.queue(self._kept, self._of("range"), few)
             found.keys.update(zip(some, search.picked(search.state.get()).keys, strict=True))
         return found
-
-
-def _ends(dtype: np.dtype[Any], ranges: Ranges, slots: Sequence[int]) -> NDArray[Any]:
-    """The ends of ranges as the kernel takes them; no sample is in those of other slots."""
-    greatest = greatest_key(dtype)
-    ends = np.array([Range(greatest, greatest - 1)] * MOST_RANGES, np.uint64)
-    ends[list(slots)] = [*ranges.gathered, *ranges.counted]
-    return to_samples(ends.reshape(-1), dtype)

@@ -4,8 +4,8 @@
 #include "common/stream.cuh"
 #include "quantile/keys.cuh"
 
-constexpr int MOST_TARGETS = 16, SHORT = 8;  // ranks that are looked for, at most, and bits of a step
-constexpr int FEW_TARGETS = 2, LONG = 11;    // the same of few, whose counters leave room for more bits
+constexpr int MOST_TARGETS = 16, DIGIT = 11;  // ranks that are looked for, at most, and bits of a step
+constexpr int MOST_SPANS = 16;                // ranges that keys are in, at most
 
 // Called by all threads; true in the last block, when what all others stored is visible.
 inline __device__ bool is_last(u64* arrived) {
@@ -21,71 +21,89 @@ inline __device__ bool is_last(u64* arrived) {
     return last;
 }
 
-// A search of one block for ranks, in ascending order, by some bits of keys after others. All functions are called by all
-// threads.
-template <int DIGIT, int TARGETS, typename K>
+// Ascending ranges of keys, which are numbered from 0 on, one range after another: all keys that are searched.
+template <typename K>
+struct Spans {
+    u32 number;
+    int bits;                              // of the greatest of these numbers, at least one
+    K first[MOST_SPANS], ahead[MOST_SPANS];  // of a key of the range its number is so far ahead, modulo 2^bits of K
+
+    // Called by one thread: the keys of `range`, as `quantile_sample` describes it.
+    template <typename T>
+    __device__ void read(const u64* range, u32 ranges) {
+        K before = 0;
+        for (u32 j = 0; j < ranges; ++j) {
+            first[j] = Key<T>::of(K(range[1 + 2 * j]));
+            ahead[j] = K(before - first[j]);
+            before = K(before + (Key<T>::of(K(range[2 + 2 * j])) - first[j]) + 1);
+        }
+        number = ranges;
+        bits = max(64 - __clzll(i64(u64(K(before - 1)))), 1);
+    }
+    __device__ void all() {
+        number = 1;
+        bits = 8 * int(sizeof(K));
+        first[0] = ahead[0] = 0;
+    }
+    __device__ K key(K place) const {
+        u32 j = number - 1;
+        while (j && place < K(first[j] + ahead[j])) --j;
+        return K(place - ahead[j]);
+    }
+};
+
+// A search of one block for ranks, in ascending order, by some bits of the numbers of keys after others; in shared memory.
+// All functions but `at` are called by all threads.
+template <typename K>
 struct Descent {
-    static constexpr int BINS = 1 << DIGIT, EACH = BINS / 32;  // counters of a lane, one apart, so that banks differ
-    static constexpr int ROW = BINS + 32;
+    static constexpr u32 BINS = 1 << DIGIT, EACH = BINS / 32;  // counters of a lane, one apart, so that banks differ
+    static constexpr u32 ROW = BINS + 32;
     static __device__ u32 at(u32 bin) { return bin + bin / EACH; }
 
-    u32 targets;
-    u32* tally;           // a row of each target; those with the same upper bits share the counters of the first of them
-    K* upper;             // bits of the keys that are known
-    u64 *ranks, *equal;   // ranks among the samples that have these, and their number
+    u32 targets, rows;         // those with the same upper bits share a row of counters
+    K upper[MOST_TARGETS], of_row[MOST_TARGETS];  // bits that are known, of each target and of each row
+    u32 row[MOST_TARGETS];
+    u64 ranks[MOST_TARGETS], equal[MOST_TARGETS];  // ranks among the samples that have these, and their number
+    Spans<K> spans;
 
-    __device__ bool first_alike(u32 target) const { return target == 0 || upper[target - 1] != upper[target]; }
-    __device__ void clear() const {
-        for (u32 i = threadIdx.x; i < targets * ROW; i += THREADS) tally[i] = 0;
+    // Once `targets`, `upper` and `ranks` are set: clears the counters.
+    __device__ void begin(u32* tally) {
+        __syncthreads();
+        if (threadIdx.x < targets) {
+            u32 own = 0;
+            for (u32 i = 1; i <= threadIdx.x; ++i) own += upper[i - 1] != upper[i];
+            row[threadIdx.x] = own;
+            if (threadIdx.x == 0 || upper[threadIdx.x - 1] != upper[threadIdx.x]) of_row[own] = upper[threadIdx.x];
+            if (threadIdx.x == targets - 1) rows = own + 1;
+        }
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < rows * ROW; i += THREADS) tally[i] = 0;
         __syncthreads();
     }
-    __device__ void count(u32 target, K key) const { atomicAdd(tally + target * ROW + at(u32(key % BINS)), 1u); }
-    // Counts samples, whose keys are taken less `least`, without the bits below those of this step. Several loads are in
-    // flight, and what few targets look for is in registers.
+    // Counts samples by the bits of this step, from `shift` on. Several loads are in flight.
     template <typename T>
-    __device__ void count_all(const K* samples, u32 number, K least, int shift) const {
+    __device__ void count_all(u32* tally, const K* samples, u32 number, int shift) const {
         constexpr u32 AT_ONCE = 8;
-        constexpr int HELD = TARGETS <= FEW_TARGETS ? TARGETS : 1;
-        K held[HELD];
-        bool counted[HELD];
-        for (int target = 0; target < HELD; ++target) {
-            counted[target] = u32(target) < targets && first_alike(target);
-            held[target] = counted[target] ? upper[target] : K(0);
-        }
-        for (u32 first = threadIdx.x; first < number; first += AT_ONCE * THREADS) {
-            K loaded[AT_ONCE];
-#pragma unroll
-            for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(samples + min(first + j * THREADS, number - 1));
-#pragma unroll
-            for (u32 j = 0; j < AT_ONCE; ++j) {
-                if (first + j * THREADS >= number) break;
-                const K key = K(Key<T>::of(loaded[j]) - least) >> shift, above = key >> DIGIT;
-#pragma unroll
-                for (int target = 0; target < HELD; ++target) {
-                    if (counted[target] && above == held[target]) count(target, key);
-                }
-                for (u32 target = HELD; target < targets; ++target) {
-                    if (above == upper[target] && first_alike(target)) count(target, key);
-                }
-            }
-        }
+        u32 first = threadIdx.x;
+        for (; first + (AT_ONCE - 1) * THREADS < number; first += AT_ONCE * THREADS)
+            count<T, AT_ONCE>(tally, samples + first, shift);
+        for (; first < number; first += THREADS) count<T, 1>(tally, samples + first, shift);
     }
     // Appends the bits of this step, once all is counted; a warp has a target.
-    __device__ void descend() const {
+    __device__ void descend(const u32* tally) {
         const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
         __syncthreads();
-        u32 shared = min(target, targets - 1);
-        while (!first_alike(shared)) --shared;
-        const u32* const bins = tally + shared * ROW + at(lane * EACH);
+        const bool known = target < targets;
+        const u32* const bins = tally + (known ? row[target] : 0) * ROW + at(lane * EACH);
         u32 own = 0;
-        for (int i = 0; i < EACH; ++i) own += bins[i];
+        for (u32 i = 0; i < EACH; ++i) own += bins[i];
         u32 upto = own;
         for (u32 apart = 1; apart < 32; apart *= 2) {
             const u32 before = __shfl_up_sync(0xffffffffu, upto, apart);
             if (lane >= apart) upto += before;
         }
         u32 below = upto - own, place = 0;
-        const bool here = target < targets && ranks[target] >= below && ranks[target] < upto;
+        const bool here = known && ranks[target] >= below && ranks[target] < upto;
         while (here && ranks[target] >= below + bins[place]) below += bins[place++];
         __syncthreads();
         if (here) {
@@ -94,5 +112,32 @@ struct Descent {
             equal[target] = bins[place];
         }
         __syncthreads();
+    }
+
+  private:
+    template <typename T, u32 NUMBER>
+    __device__ void count(u32* tally, const K* samples, int shift) const {
+        K keys[NUMBER], ahead[NUMBER];
+#pragma unroll
+        for (u32 j = 0; j < NUMBER; ++j) keys[j] = __ldcg(samples + j * THREADS);
+#pragma unroll
+        for (u32 j = 0; j < NUMBER; ++j) {
+            keys[j] = Key<T>::of(keys[j]);
+            ahead[j] = spans.ahead[0];
+        }
+        for (u32 i = 1; i < spans.number; ++i) {
+            const K first = spans.first[i], other = spans.ahead[i];
+#pragma unroll
+            for (u32 j = 0; j < NUMBER; ++j) ahead[j] = keys[j] >= first ? other : ahead[j];
+        }
+#pragma unroll
+        for (u32 j = 0; j < NUMBER; ++j) keys[j] = K(keys[j] + ahead[j]) >> shift;
+        for (u32 i = 0; i < rows; ++i) {
+            const K wanted = of_row[i];
+#pragma unroll
+            for (u32 j = 0; j < NUMBER; ++j) {
+                if (keys[j] >> DIGIT == wanted) atomicAdd(tally + i * ROW + at(u32(keys[j] % BINS)), 1u);
+            }
+        }
     }
 };

@@ -105,7 +105,7 @@ def ranges_of(dtype: np.dtype[Any], windows: Sequence[Window], picked: Picked, n
     numbers
         That were drawn.
     """
-    greatest = greatest_key(dtype)
+    _, greatest = ends_of(dtype)
     heavy: set[int] = set()
     parts: list[Range] = []
     kept = 0
@@ -123,10 +123,49 @@ def ranges_of(dtype: np.dtype[Any], windows: Sequence[Window], picked: Picked, n
     return Ranges(gathered, [Range(key, key) for key in sorted(heavy)], kept / numbers)
 
 
+class Groups(NamedTuple):
+    """Ranges that follow one another: a group has the keys of its own and those below, down to the range before.
+
+    Attributes
+    ----------
+    ranges
+        Ascending; one whose first key is beyond its last is that of keys which are counted alone, or of none.
+    gathered, counted
+        Which of them are the ranges that are gathered, and the single keys.
+    kept
+        How many there are up to the last of those that are gathered.
+    """
+
+    ranges: list[Range]
+    gathered: list[int]
+    counted: list[int]
+    kept: int
+
+
+def groups_of(dtype: np.dtype[Any], ranges: Ranges) -> Groups:
+    """The groups of ranges, with those between them that a single key needs for itself."""
+    least, greatest = ends_of(dtype)
+    groups = Groups([], [], [], 0)
+    for first, last in sorted(ranges.gathered + ranges.counted):
+        counted = first == last and Range(first, last) in ranges.counted
+        above = groups.ranges[-1].last + 1 if groups.ranges else least
+        if counted and above < first:
+            groups.ranges.append(Range(first, first - 1))
+        (groups.counted if counted else groups.gathered).append(len(groups.ranges))
+        groups.ranges.append(Range(min(first + 1, greatest), last) if counted else Range(first, last))
+    return groups._replace(kept=groups.gathered[-1] + 1 if groups.gathered else 0)
+
+
 @cache
-def greatest_key(dtype: np.dtype[Any]) -> int:
-    """Of a number."""
-    return int(to_keys(np.array([np.inf if dtype.kind == "f" else np.iinfo(dtype).max]).astype(dtype))[0])
+def ends_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the greatest key of a number."""
+    ends = [-np.inf, np.inf] if dtype.kind == "f" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    return tuple(to_keys(np.array(ends, dtype)).tolist())
+
+
+def drawn_groups(number: int) -> Groups:
+    """The groups of ranges that are drawn, whose keys only the device knows."""
+    return Groups([Range(0, 0)] * number, [*range(number)], [], number)
 
 
 def _united(ranges: Sequence[Range]) -> list[Range]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 from kernels.common import device
 from kernels.quantile import bracket
 from kernels.quantile import gathered as steps
-from kernels.quantile.gathered import KEYS, TARGETS, Kept, Search
+from kernels.quantile.gathered import KEPT, LEVELS, TARGETS, Kept, Search, sums_of
 from kernels.quantile.gpu import WIDE
-from kernels.quantile.keys import to_keys
+from kernels.quantile.keys import to_keys, to_samples
 from kernels.quantile.ranges import HEAVY, Range, Ranges, Target, ranges_of, targets_of
 from kernels.quantile.reference import around_reference
 from tests.cases.case import RANDOM, Case, same
@@ -72,25 +73,35 @@ def _among(items: NDArray[Any], held: list[int], room: int) -> NDArray[Any]:
     return np.sort(np.concatenate([to_keys(row[:number]) for row, number in zip(rows, held, strict=True)]))
 
 
+def words_of(ranges: list[Range], dtype: np.dtype[Any]) -> NDArray[np.uint64]:
+    """What says in which ranges keys are, all of whose ends are fit."""
+    ends = to_samples(np.array(ranges, np.uint64).reshape(-1), dtype).view(f"u{dtype.itemsize}")
+    return np.array([len(ends), *ends.tolist()], np.uint64)
+
+
 def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> None:
-    """Ranks from the first to the last, neighbours and equal ones; keys within a range."""
+    """Ranks from the first to the last, neighbours and equal ones; keys within one range, or in several."""
     random = RANDOM(number)
     items = samples_of(dtype, room * len(held), number)
     items[::5] = random.permutation(items)[: len(items[::5])]
     items[3 * TOP // 4 :] = 2
+    if items.dtype.kind == "f":
+        items[items != items] = -3
     keys = _among(items, held, room)
     every = np.unique([0, len(keys) - 1, *random.integers(0, len(keys), 4 * TARGETS)])
     ranks = every[np.linspace(0, len(every) - 1, min(number, len(every))).astype(int)].tolist()
-    state = cp.asarray(np.array(Search.words(ranks), np.uint64))
-    search = Search(np.dtype(dtype), ranks, state)
+    search = Search(items.dtype, ranks, cp.asarray(np.array(Search.words(ranks), np.uint64)))
     kept = Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
-    span = Range(int(keys[0]), int(keys[-1])) if number % 2 else None
-    search.queue(kept, span)
-    got = search.picked(state.get())
+    cuts = np.unique(keys)[:: 1 + len(keys) // 5].tolist()
+    ranges = [Range(first, int(keys[keys < end].max())) for first, end in pairwise([*cuts, int(keys[-1]) + 1])]
+    if number % 2:
+        ranges = [Range(int(keys[0]), int(keys[-1]))]
+    search.queue(kept, cp.asarray(words_of(ranges, items.dtype)), len(ranges))
+    got = search.picked(search.state.get())
     assert got.keys == keys[ranks].tolist()
     assert got.before == [rank - int(np.searchsorted(keys, keys[rank])) for rank in ranks]
     assert got.equal == [int((keys == keys[rank]).sum()) for rank in ranks]
-    same(state[:1], np.zeros(1))
+    same(search.state[:1], np.zeros(1))
     same(search._counters, np.zeros(search._counters.size))
 
 
@@ -103,12 +114,18 @@ def ranges_in(samples: NDArray[Any], gathered: int, counted: int) -> Ranges:
 
 
 def _expected(samples: NDArray[Any], ranges: Ranges) -> tuple[list[list[int]], NDArray[Any]]:
-    """Numbers in and above each range, and in it; the keys of what is gathered, ascending."""
+    """Numbers below each range, and in it; the keys of what is gathered, ascending."""
     keys = to_keys(samples[samples == samples])
     every = (*ranges.gathered, *ranges.counted)
     inside = [keys[(keys >= first) & (keys <= last)] for first, last in ranges.gathered]
-    counts = [[int((keys >= first).sum()), int(((keys >= first) & (keys <= last)).sum())] for first, last in every]
+    counts = [[int((keys < first).sum()), int(((keys >= first) & (keys <= last)).sum())] for first, last in every]
     return counts, np.sort(np.concatenate(inside or [keys[:0]]))
+
+
+def _counted(read: Any) -> tuple[list[list[int]], int]:
+    """The same of a read, and how many NaN there are."""
+    below, inside, nan = read._counts()
+    return [list(pair) for pair in zip(below, inside, strict=True)], nan
 
 
 def _read(dtype: str, size: int, gathered: int, counted: int, cp: Any, blocks: int = 2, launches: int = 1) -> None:
@@ -127,9 +144,7 @@ def _read(dtype: str, size: int, gathered: int, counted: int, cp: Any, blocks: i
         read = bracket._Read(cp.asarray(samples)[1:], wanted, NONE, True)
         assert read.queue(ranges)
         found = read.found(lambda of: wanted, True)
-    words = read._words.get().tolist()
-    assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts
-    assert words[read._all : read._all + 2] == [numbers, size]
+    assert _counted(read) == (counts, size - numbers)
     held = read._kept.held.get().tolist()
     assert _among(read._kept.items.host, held, read._kept.room).tolist() == keys.tolist()
     assert (found.samples, found.nan) == (size, size - numbers)
@@ -150,10 +165,9 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
         read = bracket._Read(cp.asarray(samples), [0, 1], NONE, True)
         assert read.queue(ranges)
         found = read.found(lambda of: range(0, numbers, 97), True)
-    words, room = read._words.get().tolist(), read._kept.room
-    assert [[words[2 * slot], words[2 * slot + 1]] for slot in read._slots] == counts
-    assert max(read._kept.held.get()) > room
-    below, inside = numbers - counts[1][0], counts[1][1]
+    assert _counted(read) == (counts, len(samples) - numbers)
+    assert max(read._kept.held.get()) > read._kept.room
+    below, inside = counts[1]
     ((key, _),) = ranges.counted
     assert found.keys == {rank: key for rank in range(0, numbers, 97) if below <= rank < below + inside}
 
@@ -173,8 +187,8 @@ def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launch
         numbers = np.sort(samples[1:][samples[1:] == samples[1:]])
         if len(numbers) < size:  # then other ranks are meant
             assert found is None
-            windows, picked, nan = read.drawn()
-            found = read.found_alone(ranges_of(samples.dtype, windows, picked, 1024 - nan), lambda of: wanted, True)
+            assert read.was_fit
+            found = read.found_alone(lambda of: wanted, True)
             assert found is not None and found.keys == dict(zip(wanted, to_keys(numbers[wanted]).tolist(), strict=True))
             return
         assert found is not None and found.keys == dict(zip(wanted, to_keys(numbers[wanted]).tolist(), strict=True))
@@ -196,9 +210,10 @@ def _unfit(samples: NDArray[Any], omit: bool, cp: Any) -> None:
         read = bracket._Read(cp.asarray(samples), [size // 2], targets_of([size // 2], size, 1024), omit)
         assert read.queue_alone() and read.proven() is None
         windows, picked, nan = read.drawn()
-    same(read._of("sums"), np.zeros(2 * bracket.MOST_RANGES + 2))
+    assert not read.was_fit
+    same(read._of("sums"), np.zeros(sums_of(LEVELS)))
     same(read._kept.held, np.zeros(read._kept.held.size))
-    same(read._of("proof")[KEYS + 2 :], np.zeros(6))
+    same(read._of("proof")[KEPT:], np.zeros(steps.PROOF - KEPT))
     if omit:
         assert read.queue(ranges_of(samples.dtype, windows, picked, 1024 - nan))
         found = read.found(lambda of: [size // 2], True)

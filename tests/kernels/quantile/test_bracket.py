@@ -120,7 +120,7 @@ def test_one_range_is_proven_by_the_read(cp: Any, kind: str, dtype: str) -> None
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_what_finds_no_room_in_one_range_is_not_proven(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_room = bracket._Read._make_room
-    monkeypatch.setattr(bracket._Read, "_make_room", lambda read, shape, share: make_room(read, shape, 0.0))
+    monkeypatch.setattr(bracket._Read, "_make_room", lambda read, levels, share: make_room(read, levels, 0.0))
     for module in (bracket, gathered):
         monkeypatch.setattr(module, "TILE_BYTES", 64)
     samples = (np.random.default_rng(6).normal(size=30_001) * 1e6).astype(dtype)
@@ -132,13 +132,13 @@ def test_what_finds_no_room_in_one_range_is_not_proven(cp: Any, dtype: str, monk
 
 def test_a_sample_that_is_not_counted_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = cp.asarray(np.random.default_rng(5).normal(size=30_001))
-    queue = gathered.queue_ranges
+    queue = gathered.queue_read
 
     def shorter(samples: Any, *others: Any) -> None:
         queue(samples[:-1], *others)
 
-    for module, quantiles in ((gathered, ["0.5"]), (bracket, FIVE)):
-        monkeypatch.setattr(module, "queue_ranges", shorter)
+    monkeypatch.setattr(bracket, "queue_read", shorter)
+    for quantiles in (["0.5"], FIVE):
         assert find_on_device(samples, begun("float64", quantiles).ranks, True) is None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernels.quantile.keys import to_keys
-from kernels.quantile.ranges import HEAVY, Picked, Range, Window, greatest_key, ranges_of, targets_of
+from kernels.quantile.ranges import HEAVY, Picked, Range, Window, ends_of, ranges_of, targets_of
 
 
 def windows_of(ranks: list[int], numbers: int, drawn: int) -> list[Window]:
@@ -78,6 +78,6 @@ def test_open_ends_reach_beyond_what_was_drawn() -> None:
     keys = np.sort(to_keys(np.random.default_rng(2).normal(size=1000)))
     windows = [Window(-3, 5), Window(990, 1004)]
     found = ranges_of(np.dtype(np.float64), windows, picked_of(keys, windows), len(keys))
-    assert found.gathered == [Range(0, int(keys[5])), Range(int(keys[990]), greatest_key(np.dtype(np.float64)))]
-    assert greatest_key(np.dtype(np.float64)) == int(to_keys(np.array([np.inf]))[0])
-    assert [greatest_key(np.dtype(name)) for name in ("int32", "uint64")] == [2**32 - 1, 2**64 - 1]
+    assert found.gathered == [Range(0, int(keys[5])), Range(int(keys[990]), ends_of(np.dtype(np.float64))[1])]
+    assert ends_of(np.dtype(np.float64)) == tuple(to_keys(np.array([-np.inf, np.inf])).tolist())
+    assert [ends_of(np.dtype(name)) for name in ("int32", "uint64")] == [(0, 2**32 - 1), (0, 2**64 - 1)]
