@@ -17,6 +17,7 @@ template <typename T>
 constexpr bool IS_FLOAT = T(0.5) != T(0);
 
 constexpr int HEAVY = 64;  // a key that more than this part of the samples has is not gathered
+constexpr int MOST_TOGETHER = 4;  // such parts, of the keys at the ends of all ranges
 constexpr int ROW_BYTES = 128;  // of a table with copies for all lanes
 
 // The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
@@ -59,10 +60,11 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 
         search.spans.all();
     }
     const K* const bits = reinterpret_cast<const K*>(drawn);
-    for (int shift = (8 * int(sizeof(K)) - 1) / DIGIT * DIGIT; shift >= 0; shift -= DIGIT) {
-        search.begin(tally);
-        search.template count_all<T>(tally, bits, u32(strata), shift);
-        search.descend(tally);
+    __syncthreads();
+    for (int step = 0; step < search.steps(); ++step) {
+        search.begin(tally, step);
+        search.template count_all<T>(tally, bits, u32(strata), step);
+        search.descend(tally, step);
     }
     K end = 0;
     if (threadIdx.x < targets) {
@@ -79,7 +81,9 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 
     __syncthreads();
     if (threadIdx.x < targets) {
         const bool apart = threadIdx.x % 2 || threadIdx.x == 0 || search.upper[threadIdx.x - 1] < end;
-        const bool light = search.equal[threadIdx.x] * (HEAVY / 2) * targets <= numbers;
+        u64 together = 0;
+        for (u32 i = 0; i < targets; ++i) together += search.equal[i];
+        const bool light = search.equal[threadIdx.x] * HEAVY <= numbers && together * (HEAVY / MOST_TOGETHER) <= numbers;
         if (apart && light && (omit || nan == 0)) atomicAdd(range, u64(1));
     }
 }
@@ -92,14 +96,14 @@ struct Counted {
     __device__ u64 nan() const { return sums[2 * groups]; }
 };
 
-// The rank, among samples that were gathered, of one among all numbers; of one outside their ranges it says nothing.
+// The rank, among samples that were gathered, of one among all numbers; of one outside their ranges that of the next one.
 inline __device__ u64 rank_among(u64 rank, Counted counted) {
     u64 kept = 0, below = 0 - counted.nan();  // NaN are counted below the first range
     for (u32 j = 0; counted.gathered >> j; ++j) {
         below += counted.sums[2 * j];
         const u64 inside = counted.sums[2 * j + 1];
         if (counted.gathered >> j & 1) {
-            if (rank < below + inside) return kept + rank - below;
+            if (rank < below + inside) return kept + (rank < below ? 0 : rank - below);
             kept += inside;
         }
         below += inside;
@@ -125,8 +129,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* sta
         search.spans.template read<T>(range, ranges);
     }
     __syncthreads();
-    const int steps = (search.spans.bits + DIGIT - 1) / DIGIT, shift = DIGIT * (steps - 1 - step);
-    if (step >= steps) return;
+    if (step >= search.steps()) return;
     u64* const of_target = state + 1 + threadIdx.x;
     if (threadIdx.x < targets) {
         search.upper[threadIdx.x] = K(*of_target);
@@ -134,9 +137,9 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* sta
         search.ranks[threadIdx.x] = step == 0 && gathered ? rank_among(rank, Counted{sums, groups, gathered}) : rank;
         search.equal[threadIdx.x] = 0;
     }
-    search.begin(tally);
+    search.begin(tally, step);
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
-    search.template count_all<T>(tally, mine, held[blockIdx.x] <= room ? held[blockIdx.x] : 0, shift);
+    search.template count_all<T>(tally, mine, held[blockIdx.x] <= room ? held[blockIdx.x] : 0, step);
     __syncthreads();
     const u32 used = search.rows * Descent<K>::ROW;
     for (u32 i = threadIdx.x; i < used; i += THREADS) {
@@ -147,10 +150,10 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* sta
         tally[i] = __ldcg(counters + i);
         counters[i] = 0;
     }
-    search.descend(tally);
+    search.descend(tally, step);
     if (threadIdx.x < targets) {
         const K upper = search.upper[threadIdx.x];
-        *of_target = step == steps - 1 ? search.spans.key(upper) : upper;
+        *of_target = step == search.steps() - 1 ? search.spans.key(upper) : upper;
         of_target[targets] = search.ranks[threadIdx.x];
         of_target[2 * targets] = search.equal[threadIdx.x];
     }
@@ -325,6 +328,7 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
         for (u32 i = 0; i < targets; ++i) {
             if (i == 0 || state[1 + i] != state[i]) keys[number++] = K(state[1 + i]);
         }
+        for (u32 i = number; i < MOST_TARGETS; ++i) keys[i] = K(~K(0));  // that of no number
     }
     if (threadIdx.x < 2 * MOST_TARGETS + 1) of_block[threadIdx.x] = 0;
     __syncthreads();
@@ -332,22 +336,15 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
     const u32 here = held[blockIdx.x] <= room ? held[blockIdx.x] : 0;
     for (u32 i = threadIdx.x; i < here; i += AT_ONCE * THREADS) {
         K loaded[AT_ONCE];
-        u32 slot[AT_ONCE];
 #pragma unroll
         for (u32 j = 0; j < AT_ONCE; ++j) loaded[j] = __ldcg(mine + min(i + j * THREADS, here - 1));
 #pragma unroll
         for (u32 j = 0; j < AT_ONCE; ++j) {
-            loaded[j] = Key<T>::of(loaded[j]);
-            slot[j] = 0;
-        }
-        for (u32 k = 0; k < number; ++k) {
-            const K key = keys[k];
+            const K key = Key<T>::of(loaded[j]);
+            u32 below = 0;  // keys
 #pragma unroll
-            for (u32 j = 0; j < AT_ONCE; ++j) slot[j] += (loaded[j] >= key) + (loaded[j] > key);
-        }
-#pragma unroll
-        for (u32 j = 0; j < AT_ONCE; ++j) {
-            if (i + j * THREADS < here) atomicAdd(of_block + slot[j], 1u);
+            for (u32 half = MOST_TARGETS / 2; half; half /= 2) below += keys[below + half - 1] < key ? half : 0;
+            if (i + j * THREADS < here) atomicAdd(of_block + 2 * below + (keys[below] == key), 1u);
         }
     }
     __syncthreads();

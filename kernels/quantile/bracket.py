@@ -45,6 +45,7 @@ from kernels.quantile.gpu import THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import to_samples
 from kernels.quantile.ranges import (
     HEAVY,
+    MOST_TOGETHER,
     Picked,
     Ranges,
     Target,
@@ -145,7 +146,7 @@ class _Read:
         numbers = DRAWN_BYTES // samples.dtype.itemsize
         share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
                     for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
-        self._begun = self._make_room(levels_of(self._drawn_ranges), share + 2 / HEAVY)
+        self._begun = self._make_room(levels_of(self._drawn_ranges), share + min(len(targets), MOST_TOGETHER) / HEAVY)
         draw = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype))
         self._own = empty("quantile", numbers, samples.dtype)
         arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._of("drawn")

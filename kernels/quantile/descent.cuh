@@ -52,45 +52,52 @@ struct Spans {
     }
 };
 
-// A search of one block for ranks, in ascending order, by some bits of the numbers of keys after others; in shared memory.
-// All functions but `at` are called by all threads.
+// A search of one block for ranks, in ascending order, by some bits of the numbers of keys after others; in shared memory. The
+// first step takes DIGIT bits, or all there are, and so do later ones. All functions but `at` are called by all threads.
 template <typename K>
 struct Descent {
     static constexpr u32 BINS = 1 << DIGIT, EACH = BINS / 32;  // counters of a lane, one apart, so that banks differ
-    static constexpr u32 ROW = BINS + 32;
+    static constexpr u32 ROW = BINS + 32, NONE = 255;
     static __device__ u32 at(u32 bin) { return bin + bin / EACH; }
 
-    u32 targets, rows;         // those with the same upper bits share a row of counters
-    K upper[MOST_TARGETS], of_row[MOST_TARGETS];  // bits that are known, of each target and of each row
+    u32 targets, rows;                             // those with the same upper bits share a row of counters
+    K upper[MOST_TARGETS], of_row[MOST_TARGETS];   // bits that are known, of each target and of each row
     u32 row[MOST_TARGETS];
     u64 ranks[MOST_TARGETS], equal[MOST_TARGETS];  // ranks among the samples that have these, and their number
+    u8 first_row[BINS];                            // by the bits of the first step: of rows that have these
     Spans<K> spans;
 
-    // Once `targets`, `upper` and `ranks` are set: clears the counters.
-    __device__ void begin(u32* tally) {
+    __device__ int steps() const { return (spans.bits + DIGIT - 1) / DIGIT; }
+
+    // Once `targets`, `upper`, `ranks` and `spans` are set: clears the counters of a step.
+    __device__ void begin(u32* tally, int step) {
+        for (u32 i = threadIdx.x; i < BINS; i += THREADS) first_row[i] = NONE;
         __syncthreads();
         if (threadIdx.x < targets) {
             u32 own = 0;
             for (u32 i = 1; i <= threadIdx.x; ++i) own += upper[i - 1] != upper[i];
             row[threadIdx.x] = own;
-            if (threadIdx.x == 0 || upper[threadIdx.x - 1] != upper[threadIdx.x]) of_row[own] = upper[threadIdx.x];
+            const K mine = upper[threadIdx.x], before = threadIdx.x ? upper[threadIdx.x - 1] : mine;
+            if (threadIdx.x == 0 || before != mine) of_row[own] = mine;
+            if (step && (threadIdx.x == 0 || first_bits(before, step) != first_bits(mine, step)))
+                first_row[first_bits(mine, step)] = u8(own);
             if (threadIdx.x == targets - 1) rows = own + 1;
         }
         __syncthreads();
         for (u32 i = threadIdx.x; i < rows * ROW; i += THREADS) tally[i] = 0;
         __syncthreads();
     }
-    // Counts samples by the bits of this step, from `shift` on. Several loads are in flight.
+    // Counts samples by the bits of a step. Several loads are in flight.
     template <typename T>
-    __device__ void count_all(u32* tally, const K* samples, u32 number, int shift) const {
+    __device__ void count_all(u32* tally, const K* samples, u32 number, int step) const {
         constexpr u32 AT_ONCE = 8;
         u32 first = threadIdx.x;
         for (; first + (AT_ONCE - 1) * THREADS < number; first += AT_ONCE * THREADS)
-            count<T, AT_ONCE>(tally, samples + first, shift);
-        for (; first < number; first += THREADS) count<T, 1>(tally, samples + first, shift);
+            count<T, AT_ONCE>(tally, samples + first, step);
+        for (; first < number; first += THREADS) count<T, 1>(tally, samples + first, step);
     }
-    // Appends the bits of this step, once all is counted; a warp has a target.
-    __device__ void descend(const u32* tally) {
+    // Appends the bits of a step, once all is counted; a warp has a target. The key of a rank that no sample has is the last.
+    __device__ void descend(const u32* tally, int step) {
         const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
         __syncthreads();
         const bool known = target < targets;
@@ -104,39 +111,51 @@ struct Descent {
         }
         u32 below = upto - own, place = 0;
         const bool here = known && ranks[target] >= below && ranks[target] < upto;
+        const bool none = known && lane == 31 && ranks[target] >= upto;
         while (here && ranks[target] >= below + bins[place]) below += bins[place++];
         __syncthreads();
-        if (here) {
-            upper[target] = K(upper[target] << DIGIT | (lane * EACH + place));
-            ranks[target] -= below;
-            equal[target] = bins[place];
+        if (here || none) {
+            const int bits = left(step - 1) - left(step);
+            upper[target] = K(upper[target] << bits | (here ? lane * EACH + place : (1u << bits) - 1));
+            ranks[target] -= here ? below : 0;
+            equal[target] = here ? bins[place] : 0;
         }
         __syncthreads();
     }
 
   private:
+    // Bits that are not known after a step.
+    __device__ int left(int step) const { return max(spans.bits - DIGIT * (step + 1), 0); }
+    // Of the bits that are known before a step, those of the first one.
+    __device__ u32 first_bits(K known, int step) const { return u32(known >> (left(0) - left(step - 1))); }
+
     template <typename T, u32 NUMBER>
-    __device__ void count(u32* tally, const K* samples, int shift) const {
-        K keys[NUMBER], ahead[NUMBER];
+    __device__ void count(u32* tally, const K* samples, int step) const {
+        K places[NUMBER], ahead[NUMBER];
 #pragma unroll
-        for (u32 j = 0; j < NUMBER; ++j) keys[j] = __ldcg(samples + j * THREADS);
+        for (u32 j = 0; j < NUMBER; ++j) places[j] = __ldcg(samples + j * THREADS);
 #pragma unroll
         for (u32 j = 0; j < NUMBER; ++j) {
-            keys[j] = Key<T>::of(keys[j]);
+            places[j] = Key<T>::of(places[j]);
             ahead[j] = spans.ahead[0];
         }
         for (u32 i = 1; i < spans.number; ++i) {
             const K first = spans.first[i], other = spans.ahead[i];
 #pragma unroll
-            for (u32 j = 0; j < NUMBER; ++j) ahead[j] = keys[j] >= first ? other : ahead[j];
+            for (u32 j = 0; j < NUMBER; ++j) ahead[j] = places[j] >= first ? other : ahead[j];
         }
+        const int shift = left(step), bits = left(step - 1) - shift;
 #pragma unroll
-        for (u32 j = 0; j < NUMBER; ++j) keys[j] = K(keys[j] + ahead[j]) >> shift;
-        for (u32 i = 0; i < rows; ++i) {
-            const K wanted = of_row[i];
-#pragma unroll
-            for (u32 j = 0; j < NUMBER; ++j) {
-                if (keys[j] >> DIGIT == wanted) atomicAdd(tally + i * ROW + at(u32(keys[j] % BINS)), 1u);
+        for (u32 j = 0; j < NUMBER; ++j) {
+            const K place = K(places[j] + ahead[j]), digits = place >> shift;
+            const u32 bin = at(u32(digits) & ((1u << bits) - 1));
+            if (step == 0) {
+                atomicAdd(tally + bin, 1u);
+                continue;
+            }
+            const u32 top = u32(place >> left(0));
+            for (u32 i = first_row[top]; i < rows && first_bits(of_row[i], step) == top; ++i) {
+                if (digits >> bits == of_row[i]) atomicAdd(tally + i * ROW + bin, 1u);
             }
         }
     }

@@ -26,6 +26,7 @@ LEVELS = 5  # of the search for the group of a sample, at most
 MOST_GROUPS = 2**LEVELS - 1
 ROW_BYTES = 4 * (2**DIGIT + 32)  # counters of a step of a search, with gaps, so that banks differ
 BLOCKS_PER_SM = 2  # at most, of a kernel
+STAGED_BYTES = TILE_BYTES  # of shared memory: all of a tile may be kept
 AROUND_BYTES = 2**24  # of samples that are counted like those that were read, at most: all of them may be kept
 # A proof: the number of blocks that have arrived, counts of what is kept, how much that is, the counts of all.
 KEPT = 2 + 2 * TARGETS
@@ -157,7 +158,7 @@ def sums_of(levels: int) -> int:
 def blocks_of(samples: Any, levels: int) -> int:
     """Blocks that read samples."""
     kernel, limits = _bracket(samples.dtype, levels), device.limits()
-    resident = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + TILE_BYTES)
+    resident = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + STAGED_BYTES)
     nbytes = min(int(samples.size), MOST) * samples.dtype.itemsize
     return int(min(resident, BLOCKS_PER_SM * limits.multiprocessors, -(-nbytes // TILE_BYTES)))
 
@@ -173,7 +174,7 @@ def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, ga
         part = samples[start : start + MOST]
         blocks = min(kept.held.size, -(-part.nbytes // TILE_BYTES))
         arguments = part, np.int64(part.size), sums, *kept[:2], np.uint32(kept.room), range_, np.uint32(groups)
-        kernel((blocks,), (THREADS,), (*arguments, np.uint32(gathered)), shared_mem=TILE_BYTES)
+        kernel((blocks,), (THREADS,), (*arguments, np.uint32(gathered)), shared_mem=STAGED_BYTES)
 
 
 def queue_proof(

@@ -18,6 +18,8 @@ from kernels.quantile.keys import to_keys
 SIGMAS = 4.0  # standard deviations of the place of a rank, on either side of which a range ends
 # A key that more than this part of the samples has is counted, not gathered.
 HEAVY = constant(Path(__file__).with_name("bracket.cu"), "HEAVY")
+# So many parts all ends of ranges that are drawn have together, at most, where the device decides by itself.
+MOST_TOGETHER = constant(Path(__file__).with_name("bracket.cu"), "MOST_TOGETHER")
 
 
 class Target(NamedTuple):
