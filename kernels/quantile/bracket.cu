@@ -1,8 +1,9 @@
 // Order statistics of samples that lie on a device, for bracket.py, which says how they are found.
 //
-//   quantile_sample    draws one sample of each of as many strata as there are threads; the last block looks up some of them
+//   quantile_sample    draws one sample of each of as many strata as there are threads
+//   quantile_pick      one step of a search among what blocks have: some bits of the keys of given ranks
+//   quantile_ends      makes ends of ranges of samples at some places among those drawn
 //   quantile_bracket   counts samples between the ends of ranges, and gathers those inside
-//   quantile_pick      one step of a search among what was gathered: some bits of the keys of given ranks
 //   quantile_prove     counts what was gathered around the keys that were found, and all samples with it
 
 #include "common/stream.cuh"
@@ -28,64 +29,49 @@ inline __device__ u32 mixed(u32 x) {
 
 // The place in a stratum is pseudo-random, so that no period is met.
 // `state`: how many blocks have arrived; NaN that were drawn; then of each target, in ascending order, a share of the numbers
-// and how many numbers beyond that it lies. They are replaced by its place among the numbers that were drawn and its key, behind
-// which are written how many samples before have the key, and how many do.
-// `range`: how many targets are fit to be ends of ranges, two and two, then the bits of the samples there. A key that many
-// samples have is not, nor is a range that touches the one before, nor any beside NaN, unless these are left out: `omit`.
+// and how many numbers beyond that it lies, which is replaced by its place among the numbers that were drawn, and which is written
+// to `ranks`, too, if there is one. `held`: how many samples each block drew.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_sample(const T* samples, i64 n, T* drawn, u32 targets, u64* state, u32 omit, u64* range) {
-    using K = typename Key<T>::type;
-    extern __shared__ u32 tally[];
-    __shared__ Descent<K> search;
+quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u32 targets, u64* state, u64* ranks) {
     const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
     const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
     const T x = samples[first + (mixed(u32(i)) * size >> 32)];
     drawn[i] = x;
     const u32 others = u32(__syncthreads_count(x != x));
+    if (threadIdx.x == 0) held[blockIdx.x] = THREADS;
     if (threadIdx.x == 0 && others) atomicAdd(state + 1, u64(others));
-    if (!is_last(state)) return;
-    const u64 nan = __ldcg(state + 1), numbers = strata - nan;
+    if (!is_last(state) || threadIdx.x >= targets) return;
+    const i64 numbers = i64(strata - __ldcg(state + 1));
     u64* const of_target = state + 2 + threadIdx.x;
-    if (threadIdx.x < targets) {
-        const double share = __longlong_as_double(i64(of_target[0])), beyond = __longlong_as_double(i64(of_target[targets]));
-        const i64 place = __double2ll_rn(double(numbers) * share + beyond);
-        of_target[0] = u64(place);
-        search.ranks[threadIdx.x] = u64(max(min(place, i64(numbers) - 1), i64(0)));
-        search.upper[threadIdx.x] = 0;
-        search.equal[threadIdx.x] = 0;
-    }
-    if (threadIdx.x == 0) {
-        search.targets = targets;
-        search.spans.all();
-    }
-    const K* const bits = reinterpret_cast<const K*>(drawn);
-    __syncthreads();
-    for (int step = 0; step < search.steps(); ++step) {
-        search.begin(tally, step);
-        search.template count_all<T>(tally, bits, u32(strata), step);
-        search.descend(tally, step);
-    }
+    const double share = __longlong_as_double(i64(of_target[0])), beyond = __longlong_as_double(i64(of_target[targets]));
+    const i64 place = __double2ll_rn(double(numbers) * share + beyond);
+    of_target[0] = u64(place);
+    ranks[threadIdx.x] = u64(max(min(place, numbers - 1), i64(0)));
+}
+
+// `range`: how many targets are fit to be ends of ranges, two and two, then the bits of the samples there. `drawn` and `picked`:
+// what `quantile_sample` and `quantile_pick` wrote of `strata` samples. A key that many samples have is not fit, nor is a range
+// that touches the one before, nor any beside NaN, unless these are left out: `omit`.
+template <typename T>
+__global__ void quantile_ends(u32 strata, u32 targets, const u64* drawn, const u64* picked, u32 omit, u64* range) {
+    using K = typename Key<T>::type;
+    __shared__ K ends[MOST_TARGETS];
+    const u64 nan = drawn[1], numbers = strata - nan, *const equal = picked + 1 + 2 * targets;
     K end = 0;
     if (threadIdx.x < targets) {
-        const i64 place = i64(of_target[0]);
-        const K key = search.upper[threadIdx.x];
-        of_target[targets] = key;
-        of_target[2 * targets] = search.ranks[threadIdx.x];
-        of_target[3 * targets] = search.equal[threadIdx.x];
-        end = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? key : Key<T>::LAST;
+        const i64 place = i64(drawn[2 + threadIdx.x]);
+        end = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? K(picked[1 + threadIdx.x]) : Key<T>::LAST;
+        ends[threadIdx.x] = end;
         range[1 + threadIdx.x] = Key<T>::bits(end);
     }
     __syncthreads();
-    if (threadIdx.x < targets) search.upper[threadIdx.x] = end;
-    __syncthreads();
-    if (threadIdx.x < targets) {
-        const bool apart = threadIdx.x % 2 || threadIdx.x == 0 || search.upper[threadIdx.x - 1] < end;
-        u64 together = 0;
-        for (u32 i = 0; i < targets; ++i) together += search.equal[i];
-        const bool light = search.equal[threadIdx.x] * HEAVY <= numbers && together * (HEAVY / MOST_TOGETHER) <= numbers;
-        if (apart && light && (omit || nan == 0)) atomicAdd(range, u64(1));
-    }
+    if (threadIdx.x >= targets) return;
+    u64 together = 0;
+    for (u32 i = 0; i < targets; ++i) together += equal[i];
+    const bool apart = threadIdx.x % 2 || threadIdx.x == 0 || ends[threadIdx.x - 1] < end;
+    const bool light = equal[threadIdx.x] * HEAVY <= numbers && together * (HEAVY / MOST_TOGETHER) <= numbers;
+    if (apart && light && (omit || nan == 0)) atomicAdd(range, u64(1));
 }
 
 // What the read counted: of each group, samples below its range and in it, and NaN behind them; see quantile_bracket.
@@ -137,7 +123,7 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* sta
         search.ranks[threadIdx.x] = step == 0 && gathered ? rank_among(rank, Counted{sums, groups, gathered}) : rank;
         search.equal[threadIdx.x] = 0;
     }
-    search.begin(tally, step);
+    search.begin(tally);
     const K* const mine = reinterpret_cast<const K*>(samples) + u64(blockIdx.x) * room;
     search.template count_all<T>(tally, mine, held[blockIdx.x] <= room ? held[blockIdx.x] : 0, step);
     __syncthreads();
@@ -218,43 +204,46 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
     using K = typename Key<T>::type;
     constexpr u32 GROUPS = 1 << LEVELS, COPIES = ROW_BYTES / sizeof(T), OF_TILE = LOADS * 16 / sizeof(T);
     constexpr u32 TABLE = GROUPS * ROW_BYTES;  // a row for each group, in which lanes have copies, so that no bank is met twice
-    __shared__ __align__(8) unsigned char firsts[TABLE], lasts[TABLE], counts[2 * TABLE];
+    // One array, so that one register has its address. Behind the tables: what is kept of a tile, a column for each lane.
+    extern __shared__ __align__(16) unsigned char firsts[];
+    constexpr u32 LASTS = TABLE, COUNTS = 2 * TABLE, STAGED = 4 * TABLE;
     __shared__ u32 place, of_nan;
     if (range[0] != 2 * groups) return;
     for (u32 i = threadIdx.x; i < GROUPS * COPIES; i += THREADS) {
         const u32 group = i / COPIES;
         const u64 beyond = IS_FLOAT<T> ? ~u64(0) : u64(Key<T>::bits(Key<T>::LAST));  // NaN, which no number reaches
         reinterpret_cast<T*>(firsts)[i] = value_of<T>(group < kept ? range[1 + 2 * group] : beyond);
-        reinterpret_cast<T*>(lasts)[i] = value_of<T>(group < groups ? range[2 + 2 * group] : u64(Key<T>::bits(Key<T>::LAST)));
+        reinterpret_cast<T*>(firsts + LASTS)[i] = value_of<T>(group < groups ? range[2 + 2 * group] : u64(Key<T>::bits(Key<T>::LAST)));
     }
-    for (u32 i = threadIdx.x; i < 2 * TABLE / 4; i += THREADS) reinterpret_cast<u32*>(counts)[i] = 0;
+    for (u32 i = threadIdx.x; i < 2 * TABLE / 4; i += THREADS) reinterpret_cast<u32*>(firsts + COUNTS)[i] = 0;
     if (threadIdx.x == 0) {
         place = held[blockIdx.x];
         of_nan = 0;
     }
     __syncthreads();
     const u32 own = threadIdx.x % COPIES * u32(sizeof(T)), limit = kept * ROW_BYTES, lane = threadIdx.x % 32;
+    const u32 above = own + GROUPS / 2 * ROW_BYTES;
     const u32 one = 1 + (gridDim.x >> 31);
-    const T middle = reinterpret_cast<const T*>(lasts)[(GROUPS / 2 - 1) * COPIES];
+    const auto last_of = [&](u32 group) { return reinterpret_cast<const T*>(firsts + LASTS)[group * COPIES]; };
+    const T middle = last_of(GROUPS / 2 - 1), quarter = last_of(GROUPS / 4 - (LEVELS > 1)), rest = last_of(3 * GROUPS / 4 - 1);
     T* const mine = items + u64(blockIdx.x) * room;
     // Counts a sample; whether it is gathered.
     const auto count = [&](T x) {
-        u32 row = own;
-        add_if<GROUPS / 2 * ROW_BYTES>(row, x > middle, one);
+        const bool upper = x > middle;
+        u32 row = upper ? above : own;
+        if constexpr (LEVELS > 1) add_if<GROUPS / 4 * ROW_BYTES>(row, x > (upper ? rest : quarter), one);
         const auto step = [&](auto half) {
             constexpr u32 HALF = decltype(half)::value;
-            add_if<HALF * ROW_BYTES>(row, x > *reinterpret_cast<const T*>(lasts + row + (HALF - 1) * ROW_BYTES), one);
+            add_if<HALF * ROW_BYTES>(row, x > *reinterpret_cast<const T*>(firsts + row + (LASTS + (HALF - 1) * ROW_BYTES)), one);
         };
-        if constexpr (LEVELS > 4) step(Number<8>());
-        if constexpr (LEVELS > 3) step(Number<4>());
-        if constexpr (LEVELS > 2) step(Number<2>());
-        if constexpr (LEVELS > 1) step(Number<1>());
+        if constexpr (LEVELS > 4) step(Number<4>());
+        if constexpr (LEVELS > 3) step(Number<2>());
+        if constexpr (LEVELS > 2) step(Number<1>());
         const bool inside = x >= *reinterpret_cast<const T*>(firsts + row), gathered = inside && (IS_FLOAT<T> || row < limit);
         add_if<TABLE>(row, inside, one);
-        atomicAdd(reinterpret_cast<u32*>(counts + row), 1u);
+        atomicAdd(reinterpret_cast<u32*>(firsts + row + COUNTS), 1u);
         return gathered;
     };
-    extern __shared__ __align__(16) unsigned char kept_by_warps[];  // of a tile: a column for each lane
     constexpr u32 ROW = 32 * sizeof(T);
     const u32 column = threadIdx.x / 32 * OF_TILE * ROW + lane * u32(sizeof(T));
     bool full = false;  // for this warp: held says more than there is room for
@@ -265,7 +254,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
 #pragma unroll
         for (u32 i = 0; i < OF_TILE; ++i) {
             const bool gathered = count(tile[i]);
-            if (gathered) *reinterpret_cast<T*>(kept_by_warps + end) = tile[i];
+            if (gathered) *reinterpret_cast<T*>(firsts + end + STAGED) = tile[i];
             add_if<ROW>(end, gathered, one);
             if constexpr (IS_FLOAT<T>) zero = fma(T(0), tile[i], zero);
         }
@@ -287,7 +276,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
         T* const to = mine + (first + upto);
 #pragma unroll 1
         for (u32 from = end; from > column; from -= ROW)
-            to[-i64((from - column) / ROW)] = *reinterpret_cast<const T*>(kept_by_warps + from - ROW);
+            to[-i64((from - column) / ROW)] = *reinterpret_cast<const T*>(firsts + from + (STAGED - ROW));
     };
     const auto count_one = [&](T x) {
         nan += x != x;
@@ -303,7 +292,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
         if (of_nan) atomicAdd(sums + 2 * GROUPS, u64(of_nan));
     }
     if (threadIdx.x < 2 * GROUPS) {  // below the range of a group, or in it
-        const u32* const copies = reinterpret_cast<const u32*>(counts + (threadIdx.x % 2 * GROUPS + threadIdx.x / 2) * ROW_BYTES);
+        const u32* const copies = reinterpret_cast<const u32*>(firsts + COUNTS + (threadIdx.x % 2 * GROUPS + threadIdx.x / 2) * ROW_BYTES);
         u64 sum = 0;
         for (u32 i = 0; i < ROW_BYTES / 4; ++i) sum += copies[i];
         if (sum) atomicAdd(sums + threadIdx.x, sum);

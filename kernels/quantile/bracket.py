@@ -16,10 +16,10 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.common import device, nvrtc
+from kernels.common import device
 from kernels.common.checks import check_address, check_array
-from kernels.common.dtypes import instance
 from kernels.common.memory import empty
 from kernels.quantile.gathered import (
     BLOCKS_PER_SM,
@@ -28,8 +28,6 @@ from kernels.quantile.gathered import (
     LEVELS,
     MOST_GROUPS,
     PROOF,
-    ROW_BYTES,
-    SOURCE,
     TARGETS,
     Around,
     Kept,
@@ -37,8 +35,11 @@ from kernels.quantile.gathered import (
     Search,
     blocks_of,
     levels_of,
+    picked_of,
+    queue_ends,
     queue_proof,
     queue_read,
+    queue_sample,
     sums_of,
 )
 from kernels.quantile.gpu import THREADS, TILE_BYTES, WIDE
@@ -47,10 +48,12 @@ from kernels.quantile.ranges import (
     HEAVY,
     MOST_TOGETHER,
     Picked,
+    Range,
     Ranges,
     Target,
     Window,
     drawn_groups,
+    ends_of,
     groups_of,
     ranges_of,
     targets_of,
@@ -131,27 +134,29 @@ class _Read:
     def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
         self._samples, most_blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
         self._drawn_ranges = len(targets) // 2
-        sizes = {"sums": sums_of(LEVELS), "held": -(-most_blocks // 2), "proof": PROOF, "drawn": 2 + 4 * len(targets),
+        numbers = DRAWN_BYTES // samples.dtype.itemsize
+        sizes = {"sums": sums_of(LEVELS), "held": -(-most_blocks // 2), "proof": PROOF, "drawn": 2 + 2 * len(targets),
+                 "picked": 1 + 3 * len(targets), "every": 3, "held drawn": -(-numbers // THREADS // 2),
                  "state": 1 + 3 * len(ranks), "range": 1 + 2 * TARGETS, "groups": 1 + 2 * MOST_GROUPS}  # fmt: skip
         ends = list(accumulate(sizes.values()))
         self._at = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
         self._initial = words = np.zeros(ends[-1], np.uint64)
         words[self._at["state"]] = Search.words(ranks)
-        words[self._at["drawn"]][2 : 2 + 2 * len(targets)] = np.array(targets).T.reshape(-1).view(np.uint64)
+        words[self._at["drawn"]][2:] = np.array(targets).T.reshape(-1).view(np.uint64)
+        words[self._at["every"]] = _range_words(samples.dtype, [Range(*ends_of(samples.dtype))])
         # In half of the time of `cupy.asarray`, and what it copies exists until the copy is waited for.
         self._words, self._host = empty("quantile", len(words), np.uint64), None
         self._words.data.copy_from_host_async(words.ctypes.data, words.nbytes)
         self._search = Search(samples.dtype, ranks, self._of("state"))
         # What takes a while comes before the first launch.
-        numbers = DRAWN_BYTES // samples.dtype.itemsize
         share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
                     for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
         self._begun = self._make_room(levels_of(self._drawn_ranges), share + min(len(targets), MOST_TOGETHER) / HEAVY)
-        draw = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype))
         self._own = empty("quantile", numbers, samples.dtype)
-        arguments = samples, np.int64(samples.size), self._own, np.uint32(len(targets)), self._of("drawn")
-        draw((numbers // THREADS,), (THREADS,), (*arguments, np.uint32(omit), self._of("range")),
-             shared_mem=len(targets) * ROW_BYTES)  # fmt: skip
+        own = Kept(self._own, self._of("held drawn").view(np.uint32)[: numbers // THREADS], THREADS)
+        queue_sample(samples, own, len(targets), self._of("drawn"), self._of("picked"))
+        Search(samples.dtype, range(len(targets)), self._of("picked")).queue(own, self._of("every"), 1)
+        queue_ends(samples.dtype, numbers, len(targets), self._of("drawn"), self._of("picked"), omit, self._of("range"))
 
     def _of(self, name: str) -> Any:
         """Some of the words on the device."""
@@ -161,10 +166,10 @@ class _Read:
         """Between which places of the numbers that were drawn ranks lie, what is there, and how many NaN there are."""
         if self._host is None:
             self._host = self._words.get()
-        own = self._host[self._at["drawn"]]
-        places, *picked = own[2:].reshape(4, -1)
-        windows = [Window(*ends) for ends in places.view(np.int64).reshape(-1, 2).tolist()]
-        return windows, Picked(*(values.tolist() for values in picked)), int(own[1])
+        own, picked = self._host[self._at["drawn"]], self._host[self._at["picked"]]
+        places = own[2 : 2 + 2 * self._drawn_ranges].view(np.int64)
+        windows = [Window(*ends) for ends in places.reshape(-1, 2).tolist()]
+        return windows, picked_of(picked), int(own[1])
 
     @property
     def was_fit(self) -> bool:
@@ -195,8 +200,7 @@ class _Read:
         words = self._initial
         words[self._at["state"]] = Search.words(self._search.ranks)
         for name, some in (("range", ranges.gathered), ("groups", groups.ranges)):
-            ends = to_samples(np.array(some, np.uint64).reshape(-1), self._samples.dtype)
-            words[self._at[name]][: 1 + len(ends)] = [len(ends), *ends.view(f"u{ends.itemsize}").tolist()]
+            words[self._at[name]][: 1 + 2 * len(some)] = _range_words(self._samples.dtype, some)
         first, last = self._at["state"].start, self._at["groups"].stop
         self._words[first:last].data.copy_from_host_async(words[first:].ctypes.data, 8 * (last - first))
         self._queue(self._of("groups"))
@@ -259,7 +263,7 @@ class _Read:
     def found(self, ranks: RanksOf, omit: bool) -> Found | None:
         """What the counts say, and the search; None if not every sample was counted."""
         self._host = self._words.get()
-        picked = self._search.picked(self._host[self._at["state"]])
+        picked = picked_of(self._host[self._at["state"]])
         return self._found(ranks, omit, dict(zip(self._search.ranks, picked.keys, strict=True)))
 
     def _found(self, ranks: RanksOf, omit: bool, known: Mapping[int, int]) -> Found | None:
@@ -288,5 +292,11 @@ class _Read:
             places = [among[rank] for rank in some]
             search = Search(self._samples.dtype, places, cupy.asarray(np.array(Search.words(places), np.uint64)))
             search.queue(self._kept, self._of("range"), few)
-            found.keys.update(zip(some, search.picked(search.state.get()).keys, strict=True))
+            found.keys.update(zip(some, picked_of(search.state.get()).keys, strict=True))
         return found
+
+
+def _range_words(dtype: np.dtype[Any], ranges: Sequence[Range]) -> NDArray[np.uint64]:
+    """Ranges as kernels take them, all of whose ends are fit."""
+    ends = to_samples(np.array(ranges, np.uint64).reshape(-1), dtype)
+    return np.append(np.uint64(len(ends)), ends.view(f"u{ends.itemsize}").astype(np.uint64))

@@ -53,34 +53,29 @@ struct Spans {
 };
 
 // A search of one block for ranks, in ascending order, by some bits of the numbers of keys after others; in shared memory. The
-// first step takes DIGIT bits, or all there are, and so do later ones. All functions but `at` are called by all threads.
+// first step takes DIGIT bits, or as many as there are, and so do later ones. All functions but `at` are called by all threads.
 template <typename K>
 struct Descent {
     static constexpr u32 BINS = 1 << DIGIT, EACH = BINS / 32;  // counters of a lane, one apart, so that banks differ
-    static constexpr u32 ROW = BINS + 32, NONE = 255;
+    static constexpr u32 ROW = BINS + 32;
     static __device__ u32 at(u32 bin) { return bin + bin / EACH; }
 
     u32 targets, rows;                             // those with the same upper bits share a row of counters
     K upper[MOST_TARGETS], of_row[MOST_TARGETS];   // bits that are known, of each target and of each row
     u32 row[MOST_TARGETS];
     u64 ranks[MOST_TARGETS], equal[MOST_TARGETS];  // ranks among the samples that have these, and their number
-    u8 first_row[BINS];                            // by the bits of the first step: of rows that have these
     Spans<K> spans;
 
     __device__ int steps() const { return (spans.bits + DIGIT - 1) / DIGIT; }
 
     // Once `targets`, `upper`, `ranks` and `spans` are set: clears the counters of a step.
-    __device__ void begin(u32* tally, int step) {
-        for (u32 i = threadIdx.x; i < BINS; i += THREADS) first_row[i] = NONE;
+    __device__ void begin(u32* tally) {
         __syncthreads();
         if (threadIdx.x < targets) {
             u32 own = 0;
             for (u32 i = 1; i <= threadIdx.x; ++i) own += upper[i - 1] != upper[i];
             row[threadIdx.x] = own;
-            const K mine = upper[threadIdx.x], before = threadIdx.x ? upper[threadIdx.x - 1] : mine;
-            if (threadIdx.x == 0 || before != mine) of_row[own] = mine;
-            if (step && (threadIdx.x == 0 || first_bits(before, step) != first_bits(mine, step)))
-                first_row[first_bits(mine, step)] = u8(own);
+            if (threadIdx.x == 0 || upper[threadIdx.x - 1] != upper[threadIdx.x]) of_row[own] = upper[threadIdx.x];
             if (threadIdx.x == targets - 1) rows = own + 1;
         }
         __syncthreads();
@@ -126,8 +121,6 @@ struct Descent {
   private:
     // Bits that are not known after a step.
     __device__ int left(int step) const { return max(spans.bits - DIGIT * (step + 1), 0); }
-    // Of the bits that are known before a step, those of the first one.
-    __device__ u32 first_bits(K known, int step) const { return u32(known >> (left(0) - left(step - 1))); }
 
     template <typename T, u32 NUMBER>
     __device__ void count(u32* tally, const K* samples, int step) const {
@@ -145,17 +138,19 @@ struct Descent {
             for (u32 j = 0; j < NUMBER; ++j) ahead[j] = places[j] >= first ? other : ahead[j];
         }
         const int shift = left(step), bits = left(step - 1) - shift;
+        u32* counters[NUMBER];
 #pragma unroll
         for (u32 j = 0; j < NUMBER; ++j) {
-            const K place = K(places[j] + ahead[j]), digits = place >> shift;
-            const u32 bin = at(u32(digits) & ((1u << bits) - 1));
-            if (step == 0) {
-                atomicAdd(tally + bin, 1u);
-                continue;
-            }
-            const u32 top = u32(place >> left(0));
-            for (u32 i = first_row[top]; i < rows && first_bits(of_row[i], step) == top; ++i) {
-                if (digits >> bits == of_row[i]) atomicAdd(tally + i * ROW + bin, 1u);
+            const K digits = K(places[j] + ahead[j]) >> shift;
+            counters[j] = tally + at(u32(digits) & ((1u << bits) - 1));
+            places[j] = digits >> bits;
+        }
+        for (u32 i = 0; i < rows; ++i) {
+            const K known = of_row[i];
+#pragma unroll
+            for (u32 j = 0; j < NUMBER; ++j) {
+                if (places[j] == known) atomicAdd(counters[j], 1u);
+                counters[j] += ROW;
             }
         }
     }

@@ -13,6 +13,7 @@ from kernels.common import device, nvrtc
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES, instance
 from kernels.common.memory import empty, pooled_zeros
+from kernels.common.packed import launch
 from kernels.quantile.gpu import MOST, THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import bits_of
 from kernels.quantile.ranges import Picked
@@ -24,9 +25,11 @@ DESCENT = SOURCE.with_name("descent.cuh")
 TARGETS, DIGIT = constant(DESCENT, "MOST_TARGETS"), constant(DESCENT, "DIGIT")
 LEVELS = 5  # of the search for the group of a sample, at most
 MOST_GROUPS = 2**LEVELS - 1
-ROW_BYTES = 4 * (2**DIGIT + 32)  # counters of a step of a search, with gaps, so that banks differ
+LANES = 32  # of a warp
+ROW_BYTES = 4 * (2**DIGIT + LANES)  # counters of a step of a search, with gaps, so that banks differ
 BLOCKS_PER_SM = 2  # at most, of a kernel
 STAGED_BYTES = TILE_BYTES  # of shared memory: all of a tile may be kept
+TABLE_BYTES = 4 * 128  # of shared memory that each group takes beside that
 AROUND_BYTES = 2**24  # of samples that are counted like those that were read, at most: all of them may be kept
 # A proof: the number of blocks that have arrived, counts of what is kept, how much that is, the counts of all.
 KEPT = 2 + 2 * TARGETS
@@ -34,7 +37,7 @@ PROOF = KEPT + 1 + 2 * TARGETS + 2
 
 INSTANCES = (
     *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE
-      for kernel in ("quantile_sample", "quantile_pick", "quantile_prove")),
+      for kernel in ("quantile_sample", "quantile_pick", "quantile_ends", "quantile_prove")),
     *(f"quantile_bracket<{C_TYPES[name]}, {levels}>" for name in WIDE for levels in range(1, LEVELS + 1)),
 )  # fmt: skip
 
@@ -95,11 +98,12 @@ class Search:
             *map(np.uint32, groups), range_, np.uint32(ranges),
         )  # fmt: skip
         for step in range(self._steps):
-            self._kernel((kept.held.size,), (THREADS,), (*arguments, np.int32(step)), shared_mem=self._shared)
+            launch(self._kernel, (kept.held.size,), (THREADS,), (*arguments, np.int32(step)), self._shared)
 
-    def picked(self, state: NDArray[np.uint64]) -> Picked:
-        """What was found, of the state on the host."""
-        return Picked(*state[1:].reshape(3, len(self.ranks)).tolist())
+
+def picked_of(state: NDArray[np.uint64]) -> Picked:
+    """What a search found, of its state on the host."""
+    return Picked(*state[1:].reshape(3, -1).tolist())
 
 
 class Around:
@@ -158,13 +162,32 @@ def sums_of(levels: int) -> int:
 def blocks_of(samples: Any, levels: int) -> int:
     """Blocks that read samples."""
     kernel, limits = _bracket(samples.dtype, levels), device.limits()
-    resident = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + STAGED_BYTES)
+    resident: int = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + _shared(levels))
     nbytes = min(int(samples.size), MOST) * samples.dtype.itemsize
-    return int(min(resident, BLOCKS_PER_SM * limits.multiprocessors, -(-nbytes // TILE_BYTES)))
+    return min(resident, BLOCKS_PER_SM * limits.multiprocessors, -(-nbytes // TILE_BYTES))
+
+
+def _shared(levels: int) -> int:
+    return STAGED_BYTES + TABLE_BYTES * 2**levels
 
 
 def _bracket(dtype: np.dtype[Any], levels: int) -> Any:
     return nvrtc.load(SOURCE, instance("quantile_bracket", dtype, levels))
+
+
+def queue_sample(samples: Any, drawn: Kept, targets: int, state: Any, picked: Any) -> None:
+    """What is drawn, and the places of targets in it: `state`, as `quantile_sample` has it, and ranks for a search."""
+    kernel = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype))
+    where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state
+    launch(kernel, (drawn.held.size,), (THREADS,), (*where, picked[1 + targets :]))
+
+
+def queue_ends(
+    dtype: np.dtype[Any], drawn: int, targets: int, state: Any, picked: Any, omit: bool, range_: Any
+) -> None:
+    """The ends of ranges that follow from so many samples that were drawn, once they were searched."""
+    kernel = nvrtc.load(SOURCE, instance("quantile_ends", dtype))
+    launch(kernel, (1,), (LANES,), (np.uint32(drawn), np.uint32(targets), state, picked, np.uint32(omit), range_))
 
 
 def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, gathered: int) -> None:
@@ -174,7 +197,7 @@ def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, ga
         part = samples[start : start + MOST]
         blocks = min(kept.held.size, -(-part.nbytes // TILE_BYTES))
         arguments = part, np.int64(part.size), sums, *kept[:2], np.uint32(kept.room), range_, np.uint32(groups)
-        kernel((blocks,), (THREADS,), (*arguments, np.uint32(gathered)), shared_mem=STAGED_BYTES)
+        launch(kernel, (blocks,), (THREADS,), (*arguments, np.uint32(gathered)), _shared(levels_of(groups)))
 
 
 def queue_proof(
@@ -184,4 +207,4 @@ def queue_proof(
     kernel = nvrtc.load(SOURCE, instance("quantile_prove", samples.dtype))
     where = *kept[:2], np.uint32(kept.room), np.uint32(ranks), state, range_, np.uint32(ranges)
     groups = np.uint32(2 ** levels_of(ranges))
-    kernel((kept.held.size,), (THREADS,), (*where, proof, proof[1:], sums, groups, proof[KEPT:]))
+    launch(kernel, (kept.held.size,), (THREADS,), (*where, proof, proof[1:], sums, groups, proof[KEPT:]))

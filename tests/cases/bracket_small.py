@@ -97,7 +97,7 @@ def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> Non
     if number % 2:
         ranges = [Range(int(keys[0]), int(keys[-1]))]
     search.queue(kept, cp.asarray(words_of(ranges, items.dtype)), len(ranges))
-    got = search.picked(search.state.get())
+    got = steps.picked_of(search.state.get())
     assert got.keys == keys[ranks].tolist()
     assert got.before == [rank - int(np.searchsorted(keys, keys[rank])) for rank in ranks]
     assert got.equal == [int((keys == keys[rank]).sum()) for rank in ranks]
