@@ -1,6 +1,6 @@
 """Finds order statistics of samples on a device by one read: the launch wrappers for the kernels in `bracket.cu`.
 
-A small sample, one of each of 2^15 or 2^16 strata, tells in which range of keys every order statistic lies, as good as
+A small sample, one of each of 2^17 or 2^18 strata, tells in which range of keys every order statistic lies, as good as
 certainly. The read counts the samples below and in each range and gathers those inside, a few percent; among
 these the ranks are found. What lies outside its range after all, or finds no room, is left to the passes of a search.
 
@@ -61,7 +61,7 @@ from kernels.quantile.ranges import (
 
 __all__ = ["INSTANCES", "Around", "Found", "find_on_device"]  # what is inspected, too
 
-DRAWN_BYTES = 2**18  # of the small sample, which one block searches
+DRAWN_BYTES = 2**20  # of the small sample
 LEAST = 2**20  # of fewer samples passes take no longer
 RANKS = 64  # that are looked for, at most
 
@@ -114,7 +114,7 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
     if len(targets) > TARGETS:
         return None
     read = _Read(samples, wanted[:TARGETS], targets, omit)
-    alone = read.queue_alone()
+    alone = len(wanted) <= TARGETS and read.queue_alone()
     if alone and (found := read.proven()):
         return found
     windows, picked, nan = read.drawn()
@@ -143,20 +143,20 @@ class _Read:
         self._initial = words = np.zeros(ends[-1], np.uint64)
         words[self._at["state"]] = Search.words(ranks)
         words[self._at["drawn"]][2:] = np.array(targets).T.reshape(-1).view(np.uint64)
-        words[self._at["every"]] = _range_words(samples.dtype, [Range(*ends_of(samples.dtype))])
+        words[self._at["every"]] = _every(samples.dtype)
         # In half of the time of `cupy.asarray`, and what it copies exists until the copy is waited for.
         self._words, self._host = empty("quantile", len(words), np.uint64), None
         self._words.data.copy_from_host_async(words.ctypes.data, words.nbytes)
-        self._search = Search(samples.dtype, ranks, self._of("state"))
-        # What takes a while comes before the first launch.
-        share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
-                    for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
-        self._begun = self._make_room(levels_of(self._drawn_ranges), share + min(len(targets), MOST_TOGETHER) / HEAVY)
         self._own = empty("quantile", numbers, samples.dtype)
         own = Kept(self._own, self._of("held drawn").view(np.uint32)[: numbers // THREADS], THREADS)
-        queue_sample(samples, own, len(targets), self._of("drawn"), self._of("picked"))
-        Search(samples.dtype, range(len(targets)), self._of("picked")).queue(own, self._of("every"), 1)
-        queue_ends(samples.dtype, numbers, len(targets), self._of("drawn"), self._of("picked"), omit, self._of("range"))
+        drawn, picked = self._of("drawn"), self._of("picked")
+        queue_sample(samples, own, len(targets), drawn, picked)
+        Search(samples.dtype, range(len(targets)), picked).queue(own, self._of("every"), 1)
+        queue_ends(samples.dtype, numbers, len(targets), drawn, picked, omit, self._of("range"))
+        self._search = Search(samples.dtype, ranks, self._of("state"))
+        share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
+                    for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
+        self._share = share + min(len(targets), MOST_TOGETHER) / HEAVY
 
     def _of(self, name: str) -> Any:
         """Some of the words on the device."""
@@ -181,9 +181,9 @@ class _Read:
 
         The ends that were drawn decide on the device whether any of it is done.
         """
-        if not self._begun:
-            return False
         number, search, proof = self._drawn_ranges, self._search, self._of("proof")
+        if not self._make_room(levels_of(number), self._share):
+            return False
         self._groups = drawn_groups(number)
         self._queue(self._of("range"))
         queue_proof(self._samples, self._kept, self._of("range"), number, search.state, len(search.ranks), proof,
@@ -294,6 +294,12 @@ class _Read:
             search.queue(self._kept, self._of("range"), few)
             found.keys.update(zip(some, picked_of(search.state.get()).keys, strict=True))
         return found
+
+
+@cache
+def _every(dtype: np.dtype[Any]) -> NDArray[np.uint64]:
+    """One range, of all numbers."""
+    return _range_words(dtype, [Range(*ends_of(dtype))])
 
 
 def _range_words(dtype: np.dtype[Any], ranges: Sequence[Range]) -> NDArray[np.uint64]:

@@ -28,7 +28,7 @@ MOST_GROUPS = 2**LEVELS - 1
 LANES = 32  # of a warp
 ROW_BYTES = 4 * (2**DIGIT + LANES)  # counters of a step of a search, with gaps, so that banks differ
 BLOCKS_PER_SM = 2  # at most, of a kernel
-STAGED_BYTES = TILE_BYTES  # of shared memory: all of a tile may be kept
+STAGED_BYTES: int = TILE_BYTES  # of shared memory: all of a tile may be kept
 TABLE_BYTES = 4 * 128  # of shared memory that each group takes beside that
 AROUND_BYTES = 2**24  # of samples that are counted like those that were read, at most: all of them may be kept
 # A proof: the number of blocks that have arrived, counts of what is kept, how much that is, the counts of all.
@@ -156,7 +156,7 @@ def levels_of(groups: int) -> int:
 
 def sums_of(levels: int) -> int:
     """Counters of a read: two of each group, and NaN."""
-    return 2 * 2**levels + 1
+    return (2 << levels) + 1
 
 
 def blocks_of(samples: Any, levels: int) -> int:
@@ -164,11 +164,12 @@ def blocks_of(samples: Any, levels: int) -> int:
     kernel, limits = _bracket(samples.dtype, levels), device.limits()
     resident: int = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + _shared(levels))
     nbytes = min(int(samples.size), MOST) * samples.dtype.itemsize
-    return min(resident, BLOCKS_PER_SM * limits.multiprocessors, -(-nbytes // TILE_BYTES))
+    most: int = min(resident, BLOCKS_PER_SM * limits.multiprocessors, -(-nbytes // TILE_BYTES))
+    return most
 
 
 def _shared(levels: int) -> int:
-    return STAGED_BYTES + TABLE_BYTES * 2**levels
+    return STAGED_BYTES + (TABLE_BYTES << levels)
 
 
 def _bracket(dtype: np.dtype[Any], levels: int) -> Any:

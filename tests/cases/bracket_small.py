@@ -173,7 +173,7 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
 
 
 def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launches: int = 1) -> None:
-    """One range, whose ends stay on the device: what is found, what proves it, and the same counts of other samples."""
+    """Ranges whose ends stay on the device: what is found, what proves it, and the same counts of other samples."""
     limits = device.Limits(2, 1024, 1024, 65536, 233472, 232448)
     size, other = len(samples) - 1, cp.asarray(samples[7::3].copy())
     targets = targets_of(wanted, size, 1024)
@@ -244,6 +244,10 @@ def _alone_cases() -> Iterator[Case]:
         wanted = [size // 3, size // 3 + 1] if number < 4 else [size // 3]
         for kernel in ("quantile_bracket", "quantile_prove"):
             yield Case("quantile/bracket", kernel, f"{dtype}, one range", partial(_alone, dtype, samples, wanted))
+        spread = [0, size // 9, size // 2, size // 2 + 1, 8 * size // 9][number % 2 :]
+        samples = RANDOM(number).integers(0, 2**62, size, np.uint64).astype(dtype)
+        for kernel in ("quantile_ends", "quantile_bracket", "quantile_pick", "quantile_prove")[number % 2 :: 2]:
+            yield Case("quantile/bracket", kernel, f"{dtype}, several ranges", partial(_alone, dtype, samples, spread))
     some_nan = RANDOM(9).normal(size=40_001).astype(np.float32)
     some_nan[::7] = np.nan
     yield Case(
@@ -255,10 +259,10 @@ def _alone_cases() -> Iterator[Case]:
     check = partial(_alone, "float32", ramp.astype(np.float32), [29_999])
     yield Case("quantile/bracket", "quantile_prove", "one range to the greatest key", check)
     heavy = np.where(ramp % 3, ramp, 15_000).astype(np.float64)
-    yield Case("quantile/bracket", "quantile_sample", "ends with a heavy key", partial(_unfit, heavy, True))
-    yield Case("quantile/bracket", "quantile_sample", "ends beside NaN", partial(_unfit, some_nan, False))
+    yield Case("quantile/bracket", "quantile_ends", "ends with a heavy key", partial(_unfit, heavy, True))
+    yield Case("quantile/bracket", "quantile_ends", "ends beside NaN", partial(_unfit, some_nan, False))
     for dtype in WIDE:
-        yield Case("quantile/bracket", "quantile_sample", f"{dtype}, ends of a range", partial(_ends, dtype))
+        yield Case("quantile/bracket", "quantile_ends", f"{dtype}, ends of a range", partial(_ends, dtype))
 
 
 def bracket_cases() -> Iterator[Case]:

@@ -41,15 +41,16 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", bracket.WIDE)
-def test_only_the_proof_is_a_pass(cp: Any, passes: list[str], dtype: str) -> None:
-    samples = FLOATS.astype(dtype)
+def test_nothing_but_the_proof_is_a_pass(cp: Any, passes: list[str], dtype: str) -> None:
+    """Of integers each is that of many samples: then a pass proves what was found."""
+    samples, proof = FLOATS.astype(dtype), "known" if dtype.startswith("float") else "proof"
     wide = samples.astype(np.float64)
     result = pipeline.run("quantile", cp.asarray(samples), q=[0.001, 0.25, 0.5, 0.75, 0.999])
     np.testing.assert_allclose(np.asarray(result), np.quantile(wide, [0.001, 0.25, 0.5, 0.75, 0.999]), rtol=1e-14)
-    assert passes == ["proof"] and result.verification.samples == SIZE and result.verification.checked > 1000
+    assert passes == [proof] and result.verification.samples == SIZE and result.verification.checked > 1000
     reduced = pipeline.run("reduce", cp.asarray(samples), op="median,max,q0")
     assert reduced.values == {"median": np.median(wide), "max": samples.max(), "q0": samples.min()}
-    assert passes == ["proof", "proof"]
+    assert passes == [proof, proof]
 
 
 def test_what_takes_all_counts_takes_passes(cp: Any, passes: list[str]) -> None:
@@ -99,12 +100,14 @@ def test_a_run_that_differs_from_what_was_read_is_noticed(cp: Any, monkeypatch: 
         queue(samples, *others)
         if samples.size < SIZE:
             *_, proof, _ = others
-            proof[gathered.COUNTS] += 1
-            proof[gathered.COUNTS + 1] -= 1
+            proof[gathered.KEPT + 1] += 1
+            proof[gathered.KEPT + 2] -= 1
 
     monkeypatch.setattr(gathered, "queue_proof", wrong)
-    with pytest.raises(VerificationError, match="samples below"):
-        pipeline.run("quantile", cp.asarray(FLOATS.astype(np.float64) + np.arange(SIZE) / SIZE), q=[0.5])
+    samples = cp.asarray(FLOATS.astype(np.float64) + np.arange(SIZE) / SIZE)
+    for q in ([0.5], [0.1, 0.5, 0.9]):
+        with pytest.raises(VerificationError, match="samples below"):
+            pipeline.run("quantile", samples, q=q)
 
 
 @pytest.mark.parametrize("q", [[0.1, 0.5], [0.5]])
