@@ -14,6 +14,7 @@ order of the samples. The sums cover the finite samples, as fixed-point numbers 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,15 +39,22 @@ NAMES = ("dtype", "parts", "samples", "NaN", "+inf", "-inf",
 NOWHERE, LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 Partial = NDArray[np.int64]
+_NOTHING = np.zeros(SIZE, np.int64)
+_NOTHING[POSITIONS] = _NOTHING[MIN_KEY] = NOWHERE
+_NOTHING[MAX_KEY] = LEAST
 
 
 def empty(dtype: np.dtype[Any], parts: int, samples: int) -> Partial:
     """Initial partial for `samples` samples, none of them reduced yet."""
-    partial = np.zeros(SIZE, np.int64)
-    partial[:3] = DTYPES.index(dtype.name), parts, samples
-    partial[POSITIONS] = NOWHERE
-    partial[[MIN_KEY, MAX_KEY]] = NOWHERE, LEAST
+    partial: Partial = _NOTHING.copy()
+    partial[:3] = code_of(dtype), parts, samples
     return partial
+
+
+@cache
+def code_of(dtype: np.dtype[Any]) -> int:
+    """The code of a dtype, which NumPy takes long to name."""
+    return DTYPES.index(dtype.name)
 
 
 def combine(a: Partial, b: Partial) -> Partial:

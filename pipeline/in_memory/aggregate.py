@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -58,7 +59,7 @@ class Work(PickledOnce):
     threads: int | None = None
     start: int = 0
 
-    @property
+    @cached_property
     def located(self) -> bool:
         """Whether a partial depends on where in the source its samples are."""
         return any(job.workflow.located for job in self.jobs)
