@@ -47,7 +47,7 @@ class CompiledCheck(ABC):
     def add(self, samples: NDArray[Any], first: int) -> None:
         """Add samples in either byte order, shape (n,), the first of which has the index `first`."""
         whole = samples.dtype == self._dtype and samples.flags.c_contiguous and samples.flags.aligned
-        if whole and len(samples) <= MOST:
+        if whole and 0 < len(samples) <= MOST:
             self._function(self._state, samples.ctypes.data, len(samples), first)
             return
         step = MOST if whole else COPIED
