@@ -75,6 +75,6 @@ class _OfThread(local):
 
 def _words_of(arguments: Sequence[Any]) -> list[int] | None:
     try:
-        return [word(one) if (word := WORDS.get(type(one))) else one.data.ptr for one in arguments]
+        return [WORDS[type(one)](one) if type(one) in WORDS else one.data.ptr for one in arguments]
     except AttributeError:  # something else that CuPy takes
         return None

@@ -31,6 +31,7 @@ PARTS = (SUM, SUM | SQUARES, EXTREMES, SUM | EXTREMES, SUM | SQUARES | EXTREMES)
 
 CODE, ASKED, SAMPLES, NAN, POSITIVE, NEGATIVE = range(6)
 FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY = range(6, 11)
+COUNTS = slice(SAMPLES, FIRST_NAN)
 POSITIONS, SUM_AT = slice(FIRST_NAN, MIN_KEY), slice(11, 11 + SUM_WORDS)
 SQUARES_AT = slice(SUM_AT.stop, SUM_AT.stop + SQUARE_WORDS)
 SIZE = SQUARES_AT.stop
@@ -60,7 +61,7 @@ def code_of(dtype: np.dtype[Any]) -> int:
 def combine(a: Partial, b: Partial) -> Partial:
     """Partial of two arrays together, from the partial of each; commutative and associative."""
     total: Partial = a.copy()
-    total[SAMPLES:FIRST_NAN] += b[SAMPLES:FIRST_NAN]
+    total[COUNTS] += b[COUNTS]
     total[FIRST_NAN] = min(a[FIRST_NAN], b[FIRST_NAN])
     total[[MIN_KEY, MIN_AT]] = min((a[MIN_KEY], a[MIN_AT]), (b[MIN_KEY], b[MIN_AT]))
     # Among equal keys the lowest position wins, for a maximum too: ~ reverses the order of keys only.

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,7 +58,7 @@ class Work(PickledOnce):
     threads: int | None = None
     start: int = 0
 
-    @cached_property
+    @property
     def located(self) -> bool:
         """Whether a partial depends on where in the source its samples are."""
         return any(job.workflow.located for job in self.jobs)
@@ -67,7 +66,7 @@ class Work(PickledOnce):
     @property
     def ordered(self) -> bool:
         """Whether a partial depends on the order of the samples."""
-        return self.located or any(job.workflow.place for job in self.jobs)
+        return any(job.workflow.located or job.workflow.place for job in self.jobs)
 
 
 @dataclass(frozen=True)
