@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ PER_THREAD_STREAM = 2  # cudaStreamPerThread: one number, another stream in each
 Stream = tuple[int, int, int]  # `current_stream()`
 
 # By kind, size, dtype and stream, numbers, and where results that are not taken yet begin.
-_pools: dict[tuple[str, int, Any, Stream], tuple[Any, Iterator[int]]] = {}
-_lock = threading.Lock()
+_pools: dict[tuple[str, int, Any, Stream], tuple[Any, deque[int]]] = {}
+_NOTHING: tuple[Any, deque[int]] = None, deque()
+_lock = threading.Lock()  # of those that change which pools there are
 
 
 def empty(job: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
@@ -114,20 +115,22 @@ def _pooled(name: str, count: int, dtype: Any, stream: Stream | None) -> Any:
     if 8 * count > POOL_BYTES or cupy.cuda.runtime.streamIsCapturing(stream[1]):
         return getattr(cupy, name)(count, dtype)
     key = name, count, dtype, stream
-    with _lock:
-        numbers, starts = _pools.get(key, (None, iter(())))
-        if (start := next(starts, None)) is None:
-            padded = -(-max(1, count) // (ALIGNMENT // 8)) * (ALIGNMENT // 8)
-            length = max(2, POOL_BYTES // (8 * padded)) * padded
-            numbers, starts = getattr(cupy, name)(length, dtype), iter(range(padded, length, padded))
+    numbers, starts = _pools.get(key, _NOTHING)
+    try:
+        start = starts.popleft()  # no two threads get the same
+    except IndexError:
+        padded = -(-max(1, count) // (ALIGNMENT // 8)) * (ALIGNMENT // 8)
+        length = max(2, POOL_BYTES // (8 * padded)) * padded
+        numbers, start = getattr(cupy, name)(length, dtype), 0
+        with _lock:
             _pools.pop(key, None)  # those allocated last are given up last
-            _pools[key], start = (numbers, starts), 0
+            _pools[key] = numbers, deque(range(padded, length, padded))
             while len(_pools) > MAX_POOLS:
                 del _pools[next(iter(_pools))]
     return numbers[start : start + count]
 
 
 def release_pool() -> None:
-    """Give up memory of results that is not taken, so that their memory serves something else."""
+    """Give up memory that no result has taken, so that it serves something else."""
     with _lock:
         _pools.clear()

@@ -92,6 +92,12 @@ def test_threads_have_their_own_where_their_stream_is(device: SimpleNamespace, s
     assert len(device.cleared) == cleared
 
 
+def test_threads_that_share_a_stream_get_their_own(device: SimpleNamespace) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: memory.pooled_zeros(20_000), range(200)))
+    assert len({array.ctypes.data for array in taken}) == len(taken)
+
+
 def test_what_is_captured_is_cleared_each_time(device: SimpleNamespace) -> None:
     take(10)
     device.capturing = True
