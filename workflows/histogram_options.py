@@ -194,10 +194,11 @@ class HistogramOptions:
 
     def binning(self, dtype: np.dtype[Any]) -> Binning:
         """Binning of samples of a dtype; computed once."""
-        known = self._binnings.get(dtype)
+        native = dtype.newbyteorder("=")
+        known = self._binnings.get(native)
         if known is None:
-            made = Binning(dtype.newbyteorder("="), self.all_edges, regular=self.regular)
-            known = self._binnings.setdefault(dtype, made)  # another thread may have been faster
+            made = Binning(native, self.all_edges, regular=self.regular)
+            known = self._binnings.setdefault(native, made)  # another thread may have been faster
         return known
 
 

@@ -74,7 +74,10 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
     for start in range(0, samples.size, plan.most):
         part = samples if samples.size <= plan.most else samples[start : start + plan.most]
         grid = min(plan.resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
-        totals = free.pop() if free else cupy.zeros(plan.totals, np.uint64)
+        try:
+            totals = free.pop()
+        except IndexError:  # also where another thread of this stream was faster
+            totals = cupy.zeros(plan.totals, np.uint64)
         partial = pooled_empty(layout.SIZE, cupy.int64, stream)
         plan.launch(grid, (part, np.int64(part.size), plan.code, totals, partial), stream[1])
         (_captured if capturing else free).append(totals)
