@@ -97,10 +97,10 @@ def finalize(slots: NDArray[np.int64], options: HistogramOptions) -> HistogramRe
 
 def every_sample_counted_once(slots: NDArray[np.int64], samples: int) -> str | None:
     """The counts add up to the number of samples, and none is negative."""
-    total = int(slots.sum())
+    total, least = np.add.reduce(slots), np.minimum.reduce(slots)  # methods of arrays take twice as long
     if total != samples:
         return f"every sample is counted once: expected {samples:,} in all, got {total:,}"
-    return f"no count is negative: got {int(slots.min()):,}" if slots.min() < 0 else None
+    return f"no count is negative: got {least:,}" if least < 0 else None
 
 
 def label(slot: int, options: HistogramOptions) -> str:

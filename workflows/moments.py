@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,14 @@ class Moments:
         self._has_nan = nan == "propagate" and bool(partial[NAN])
         self._positive, self._negative = bool(partial[POSITIVE]), bool(partial[NEGATIVE])
         self._count = int(partial[SAMPLES]) - (int(partial[NAN]) if nan == "omit" else 0)
-        self._sum = _exact(partial[layout.SUM_AT], exact_sum.SUM_BITS)
-        self._squares = _exact(partial[layout.SQUARES_AT], exact_sum.SQUARE_BITS)
+
+    @cached_property
+    def _sum(self) -> Fraction:
+        return _exact(self._partial[layout.SUM_AT], exact_sum.SUM_BITS)
+
+    @cached_property
+    def _squares(self) -> Fraction:
+        return _exact(self._partial[layout.SQUARES_AT], exact_sum.SQUARE_BITS)
 
     def value(self, name: str) -> Number:
         """Result of an operation of `workflows.reduce`, of those whose parts the partial has."""

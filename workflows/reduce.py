@@ -18,7 +18,7 @@ from kernels.reduce import partial as layout
 from kernels.reduce.check_powers import reduce_check_with_powers
 from kernels.reduce.check_rows import reduce_rows_check
 from kernels.reduce.cpu_powers import reduce_cpu_with_powers
-from kernels.reduce.partial import EXTREMES, NAN, NEGATIVE, POSITIVE, SAMPLES, SQUARES, SUM
+from kernels.reduce.partial import EXTREMES, NAN, SAMPLES, SQUARES, SUM
 from kernels.reduce.powers import POWERS
 from kernels.reduce.reference_powers import reduce_reference_with_powers
 from workflows.aggregation import Aggregation, Lines
@@ -125,22 +125,23 @@ def finalize(partial: NDArray[np.int64], options: ReduceOptions) -> ReduceResult
 
 def every_sample_counted_once(partial: NDArray[np.int64], samples: int) -> str | None:
     """The partial has the expected number of samples, and no more NaN and infinities than that."""
-    special = partial[[NAN, POSITIVE, NEGATIVE]]
-    if partial[SAMPLES] != samples:
-        return f"every sample is counted once: expected {samples:,}, got {int(partial[SAMPLES]):,}"
-    if special.min() < 0 or int(special.sum()) > samples:
-        return f"NaN and infinities are some of {samples:,} samples: got {special.tolist()}"
+    counted, *special = partial[layout.COUNTS].tolist()
+    if counted != samples:
+        return f"every sample is counted once: expected {samples:,}, got {counted:,}"
+    if min(special) < 0 or sum(special) > samples:
+        return f"NaN and infinities are some of {samples:,} samples: got {special}"
     return None
 
 
 def moments_agree(partial: NDArray[np.int64], samples: int) -> str | None:
     """(sum x)^2 <= n sum x^2; n times the minimum <= sum x <= n times the maximum."""
-    asked, special = int(partial[layout.ASKED]), partial[[NAN, POSITIVE, NEGATIVE]]
-    finite = samples - int(special.sum())
-    total = exact_sum.from_words(partial[layout.SUM_AT])
+    asked, special = int(partial[layout.ASKED]), partial[layout.COUNTS].tolist()[1:]
+    if not asked & (SQUARES | EXTREMES):  # nothing to compare the sum with
+        return None
+    finite, total = samples - sum(special), exact_sum.from_words(partial[layout.SUM_AT])
     if asked & SQUARES and not total**2 <= finite * exact_sum.from_words(partial[layout.SQUARES_AT]):
         return "the square of the sum is at most n times the sum of squares: it is more"
-    if finite and asked & SUM and asked & EXTREMES and not special.any():
+    if finite and asked & SUM and asked & EXTREMES and not any(special):
         dtype = np.dtype(layout.DTYPES[partial[layout.CODE]])
         least, greatest = (
             finite * int(Fraction(layout.from_key(int(partial[key]), dtype, False)) * 2**exact_sum.SUM_BITS)
@@ -155,7 +156,7 @@ def powers_agree(partial: NDArray[np.int64], samples: int) -> str | None:
     """(sum x^2)^2 <= n sum x^4; (sum x^3)^2 <= sum x^2 sum x^4."""
     if not int(partial[layout.ASKED]) & POWERS:
         return None
-    finite = samples - int(partial[[NAN, POSITIVE, NEGATIVE]].sum())
+    finite = samples - sum(partial[layout.COUNTS].tolist()[1:])
     squares, cubes, fourths = (
         exact_sum.from_words(partial[at]) for at in (layout.SQUARES_AT, powers.CUBES_AT, powers.FOURTHS_AT)
     )

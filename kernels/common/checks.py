@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.common import device
+from kernels.common.dtypes import name_of
 
 MAX_GRID = 2**31 - 1  # blocks along x
 
@@ -17,7 +18,7 @@ def check_array(what: str, array: Any, dtypes: tuple[str, ...], ndim: int) -> No
     TypeError, ValueError
         If the dtype is none of `dtypes`, the array has another number of dimensions, or it has gaps.
     """
-    if str(array.dtype) not in dtypes:
+    if name_of(array.dtype) not in dtypes:
         raise TypeError(f"{what}: expected {' or '.join(dtypes)}, got {array.dtype}; convert it with astype first")
     if array.ndim != ndim:
         raise ValueError(f"{what}: expected {ndim} dimension(s), got shape {array.shape}")

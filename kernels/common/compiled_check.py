@@ -38,14 +38,18 @@ class CompiledCheck(ABC):
     """
 
     def __init__(self, function: Any, state: int, dtype: np.dtype[Any], nbytes: int) -> None:
-        function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
-        function.restype = None
+        if function.restype is not None:  # not declared yet; twice does no harm
+            function.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+            function.restype = None
         self._function, self._state, self._dtype = function, state, dtype.newbyteorder("=")
         self.nbytes = nbytes
 
     def add(self, samples: NDArray[Any], first: int) -> None:
         """Add samples in either byte order, shape (n,), the first of which has the index `first`."""
         whole = samples.dtype == self._dtype and samples.flags.c_contiguous and samples.flags.aligned
+        if whole and 0 < len(samples) <= MOST:
+            self._function(self._state, samples.ctypes.data, len(samples), first)
+            return
         step = MOST if whole else COPIED
         for start in range(0, len(samples), step):
             part = np.require(samples[start : start + step], self._dtype, ["C", "A"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ COURSE_TYPES = {name: C_TYPES[name] for name in ("int32", "float32", "float64")}
 
 # Elements that are only moved, by their bytes.
 UINT_OF_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "ulonglong2"}
+
+# The name of a dtype, other byte orders included, which takes NumPy as long as launching a kernel.
+name_of: Callable[[np.dtype[Any]], str] = lru_cache(maxsize=64)(str)
 
 
 @cache

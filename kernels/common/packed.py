@@ -18,55 +18,63 @@ WORDS: Mapping[type, Callable[[Any], int]] = {
     np.float64: lambda number: int(number.view(np.uint64)),
 }
 
-_threads = local()  # buffers by function: the driver copies arguments before it returns
 
-
-class Buffers:
-    """Words of so many arguments, and the addresses of these words."""
-
-    def __init__(self, number: int) -> None:
-        self.words = (ctypes.c_uint64 * number)()
-        first = ctypes.addressof(self.words)
-        self._addresses = (ctypes.c_uint64 * number)(*range(first, first + 8 * number, 8))
-        self.address = ctypes.addressof(self._addresses)
-
-
-def launch(
-    kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0
-) -> None:
-    """As `kernel(...)`, sooner: launch on the current stream.
+class Launch:
+    """Launches of a kernel on the current device that differ in their grids and first arguments, sooner than by CuPy.
 
     Parameters
     ----------
     kernel
-    grid, block
+    block
         Of one to three dimensions.
-    arguments
-        Device arrays and NumPy scalars of the exact C type; with anything else, CuPy launches the kernel.
+    own
+        Number of arguments that each launch has of its own.
     shared_mem
         Dynamic, in bytes.
+    others
+        The arguments that follow: device arrays and NumPy scalars of the exact C type, as all arguments are. If there
+        is anything else among them, CuPy launches the kernel.
     """
-    if not (hasattr(kernel.function, "ptr") and _launched(kernel.function.ptr, grid, block, arguments, shared_mem)):
-        kernel(grid, block, arguments, shared_mem=shared_mem)
+
+    def __init__(
+        self, kernel: Kernel, block: tuple[int, ...], own: int, shared_mem: int = 0, others: Sequence[Any] = ()
+    ) -> None:
+        self._kernel, self._block, self._shared_mem, self._others = kernel, block, shared_mem, tuple(others)
+        self._sizes = (*(*block, 1, 1)[:3], shared_mem)
+        self._function, words = getattr(kernel.function, "ptr", None), _words_of(others)
+        self._of_thread = None if self._function is None or words is None else _OfThread(own, words)
+
+    def __call__(self, grid: int, arguments: Sequence[Any], stream: int) -> None:
+        """Launch so many blocks on the current stream, which has this handle."""
+        of_thread = self._of_thread
+        words = None if of_thread is None else _words_of(arguments)
+        if of_thread is None or words is None or not of_thread.known:
+            self._kernel((grid,), self._block, (*arguments, *self._others), shared_mem=self._shared_mem)
+            if of_thread is not None:
+                of_thread.known = True
+            return
+        import cupy
+
+        of_thread.words[: len(words)] = words
+        cupy.cuda.driver.launchKernel(self._function, grid, 1, 1, *self._sizes, stream, of_thread.address, 0)
 
 
-def _launched(
-    function: int, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int
-) -> bool:
-    """Launch a function, or return False: the first time in a thread, so that CuPy binds a context to the thread."""
-    known: dict[int, Buffers] = vars(_threads).setdefault("buffers", {})
-    buffers = known.get(function)
-    if buffers is None or len(buffers.words) != len(arguments):
-        known[function] = Buffers(len(arguments))
-        return False
+class _OfThread(local):
+    """Words of the arguments, and the addresses of these words, of each thread: the driver copies what they are.
+
+    `known`: whether the thread has launched the kernel, through CuPy, which binds a context to the thread.
+    """
+
+    def __init__(self, own: int, others: Sequence[int]) -> None:
+        number = own + len(others)
+        self.words: Any = (ctypes.c_uint64 * number)(*[0] * own, *others)
+        first = ctypes.addressof(self.words)
+        self._addresses = (ctypes.c_uint64 * number)(*range(first, first + 8 * number, 8))
+        self.address, self.known = ctypes.addressof(self._addresses), False
+
+
+def _words_of(arguments: Sequence[Any]) -> list[int] | None:
     try:
-        words = [WORDS[type(one)](one) if type(one) in WORDS else one.data.ptr for one in arguments]
+        return [WORDS[type(one)](one) if type(one) in WORDS else one.data.ptr for one in arguments]
     except AttributeError:  # something else that CuPy takes
-        return False
-    buffers.words[:] = words
-    import cupy
-
-    stream = cupy.cuda.get_current_stream().ptr
-    sizes = (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3])
-    cupy.cuda.driver.launchKernel(function, *sizes, shared_mem, stream, buffers.address, 0)
-    return True
+        return None

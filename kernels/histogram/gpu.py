@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.memory import pooled_zeros
-from kernels.common.packed import launch
+from kernels.common.memory import current_stream, pooled_zeros
 from kernels.histogram.binning import Binning
-from kernels.histogram.launch import THREADS, launch_plan
+from kernels.histogram.launch import launch_plan
 
 KERNELS = ("histogram_shift", "histogram_linear", "histogram_steps", "histogram_search", "histogram_narrow",
            "histogram_bytes")  # fmt: skip
@@ -51,12 +50,10 @@ def histogram(samples: Any, binning: Binning) -> Any:
     if samples.ndim != 1 or not samples.flags.c_contiguous:
         raise ValueError(f"histogram: expected one contiguous dimension, got shape {samples.shape}, strides "
                          f"{samples.strides}; pass cupy.ascontiguousarray(samples).ravel()")  # fmt: skip
-    plan = launch_plan(binning, int(cupy.cuda.runtime.getDevice()))
-    slots = pooled_zeros(binning.slots)
-    parts = [samples] if len(samples) <= plan.most else [
-        samples[start : start + plan.most] for start in range(0, len(samples), plan.most)
-    ]  # fmt: skip
-    for part in parts if len(samples) else ():
-        arguments = (part, np.int64(len(part)), slots, *plan.arguments)
-        launch(plan.kernel, (plan.grid,), (THREADS,), arguments, plan.shared_mem)
-    return slots.view(cupy.int64)
+    stream = current_stream()
+    plan = launch_plan(binning, stream[0])
+    slots = pooled_zeros(plan.slots, cupy.int64, stream)
+    for start in range(0, samples.size, plan.most):
+        part = samples if samples.size <= plan.most else samples[start : start + plan.most]
+        plan.launch(plan.grid, (part, np.int64(part.size), slots), stream[1])
+    return slots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device, dtypes, nvrtc
 from kernels.common.counters import counter_bytes, counter_layout
+from kernels.common.packed import Launch
 from kernels.histogram.binning import Binning
 from kernels.histogram.guess import key_of, steps_of
 from kernels.histogram.halves import half_bytes, halves
@@ -58,6 +59,11 @@ class Plan:
     most: int
     slots: int
     arguments: tuple[Any, ...]
+
+    @cached_property
+    def launch(self) -> Launch:
+        """Launches with three arguments of their own: samples, how many these are, slots."""
+        return Launch(self.kernel, (THREADS,), 3, self.shared_mem, self.arguments)
 
 
 @lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,25 @@ class ReduceCheck(CompiledCheck):
     """
 
     def __init__(self, functions: ctypes.CDLL, dtype: np.dtype[Any], parts: int) -> None:
-        functions.state_bytes.restype = ctypes.c_size_t
-        self._sums = np.zeros(-(-functions.state_bytes() // 16), np.complex128)  # at a multiple of 16 bytes
-        self._partial, self._functions = empty(dtype, parts, 0), functions
-        functions.begin.argtypes, functions.begin.restype = (ctypes.c_void_p,) * 2, None
-        functions.begin(self._sums.ctypes.data, self._partial.ctypes.data)
-        nbytes = self._sums.nbytes + self._partial.nbytes
-        super().__init__(functions.add_samples, self._sums.ctypes.data, dtype, nbytes)
+        self._sums = np.zeros(_declared(functions), np.complex128)  # at a multiple of 16 bytes
+        self._partial, self._functions, state = empty(dtype, parts, 0), functions, self._sums.ctypes.data
+        functions.begin(state, self._partial.ctypes.data)
+        super().__init__(functions.add_samples, state, dtype, self._sums.nbytes + self._partial.nbytes)
 
     def partial(self) -> Partial:
         """Partial so far."""
-        self._functions.finish.argtypes, self._functions.finish.restype = (ctypes.c_void_p,), None
-        self._functions.finish(self._sums.ctypes.data)
+        self._functions.finish(self._state)
         return self._partial.copy()
+
+
+@lru_cache(maxsize=2)
+def _declared(functions: ctypes.CDLL) -> int:
+    """16-byte units of a state; declares the types of the functions, which takes longer than 1024 samples."""
+    functions.state_bytes.restype = ctypes.c_size_t
+    functions.begin.argtypes, functions.begin.restype = (ctypes.c_void_p,) * 2, None
+    functions.finish.argtypes, functions.finish.restype = (ctypes.c_void_p,), None
+    units: int = -(-functions.state_bytes() // 16)
+    return units
 
 
 def reduce_check(dtype: np.dtype[Any], parts: int) -> ReduceCheck | None:

@@ -20,6 +20,8 @@ SQUARE_BITS = 2 * SUM_BITS
 SUM_WORDS = (SUM_BITS + 1024 + 63 + 1) // 64
 SQUARE_WORDS = (SQUARE_BITS + 2048 + 63 + 1) // 64
 
+_LITTLE = np.dtype("<i8")
+
 # Samples added at a time: few enough that no addition below rounds or wraps, and that as float64 they take less than
 # 128 KiB, above which malloc maps fresh pages for every array.
 STEP = 12288
@@ -133,12 +135,12 @@ def whole(value: float, bits: int) -> int:
 
 def to_words(value: int, words: int) -> NDArray[np.int64]:
     """Two's complement, lowest word first."""
-    return np.frombuffer(value.to_bytes(8 * words, "little", signed=True), "<i8").astype(np.int64)
+    return np.frombuffer(value.to_bytes(8 * words, "little", signed=True), _LITTLE).astype(np.int64)
 
 
 def from_words(words: NDArray[np.int64]) -> int:
     """The integer that `to_words` split."""
-    return int.from_bytes(words.astype("<i8").tobytes(), "little", signed=True)
+    return int.from_bytes(words.astype(_LITTLE, copy=False).tobytes(), "little", signed=True)
 
 
 def quotient(value: Fraction) -> float:

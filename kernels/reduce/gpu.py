@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from kernels.common import device, nvrtc
 from kernels.common.checks import check_array
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
-from kernels.common.memory import current_stream
+from kernels.common.memory import current_stream, pooled_empty
+from kernels.common.packed import Launch
 from kernels.reduce import partial as layout
 from kernels.reduce.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 
@@ -65,28 +66,49 @@ def reduce_on_device(samples: Any, parts: int) -> Any:
                          f"{samples.data.ptr:#x}; pass a copy")  # fmt: skip
     if parts not in layout.PARTS:
         raise ValueError(f"reduce: expected parts out of {', '.join(map(str, layout.PARTS))}, got {parts}")
-    c_type = C_TYPES[str(samples.dtype)]
-    kernel = nvrtc.load(SOURCE, f"moments<{c_type}, {parts}>")
-    columns = cell_bytes(str(samples.dtype), parts)
-    limits = device.limits()
-    resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns),
-                   MOST_BLOCKS * limits.multiprocessors)  # fmt: skip
-    code = np.int64(layout.DTYPES.index(str(samples.dtype)))
     stream = current_stream()
+    plan = launch_plan(samples.dtype, parts, stream[0])
     capturing = cupy.cuda.runtime.streamIsCapturing(stream[1])
     free = [] if capturing else free_totals(*stream)
     total = None
-    most = min(MOST_SAMPLES, MOST_STEPS * resident * THREADS * TILE_BYTES // samples.itemsize)
-    for start in range(0, samples.size, most):
-        part = samples[start : start + most]
-        grid = min(resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
-        totals = free.pop() if free else cupy.zeros(TOTALS + OF_BLOCK * MOST_BLOCKS * limits.multiprocessors, np.uint64)
-        partial = cupy.empty(layout.SIZE, cupy.int64)
-        kernel((grid,), (THREADS,), (part, np.int64(part.size), code, totals, partial), shared_mem=columns)
+    for start in range(0, samples.size, plan.most):
+        part = samples if samples.size <= plan.most else samples[start : start + plan.most]
+        grid = min(plan.resident, -(-part.nbytes // (THREADS * TILE_BYTES)))
+        try:
+            totals = free.pop()
+        except IndexError:  # also where another thread of this stream was faster
+            totals = cupy.zeros(plan.totals, np.uint64)
+        partial = pooled_empty(layout.SIZE, cupy.int64, stream)
+        plan.launch(grid, (part, np.int64(part.size), plan.code, totals, partial), stream[1])
         (_captured if capturing else free).append(totals)
         partial = place_on_device(partial, start) if start else partial
         total = partial if total is None else combine_on_device(total, partial)
     return total
+
+
+class Plan(NamedTuple):
+    """What launches for samples of a dtype have in common on a device.
+
+    `resident`: blocks, at most; `most`: samples, at most; `code`: of the dtype; `totals`: numbers that blocks add to.
+    """
+
+    launch: Launch
+    resident: int
+    most: int
+    code: np.int64
+    totals: int
+
+
+@lru_cache(maxsize=64)
+def launch_plan(dtype: np.dtype[Any], parts: int, _device: int) -> Plan:
+    """The plan on the current device; cached, because working it out takes longer than reducing 2^20 samples."""
+    kernel = nvrtc.load(SOURCE, f"moments<{C_TYPES[dtype.name]}, {parts}>")
+    columns, limits = cell_bytes(dtype.name, parts), device.limits()
+    blocks = MOST_BLOCKS * limits.multiprocessors
+    resident = min(limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + columns), blocks)
+    most = min(MOST_SAMPLES, MOST_STEPS * resident * THREADS * TILE_BYTES // dtype.itemsize)
+    code = np.int64(layout.DTYPES.index(dtype.name))
+    return Plan(Launch(kernel, (THREADS,), 5, columns), resident, most, code, TOTALS + OF_BLOCK * blocks)
 
 
 _captured: list[Any] = []  # what captured graphs add to: they may be launched again at any time

@@ -14,6 +14,7 @@ order of the samples. The sums cover the finite samples, as fixed-point numbers 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ PARTS = (SUM, SUM | SQUARES, EXTREMES, SUM | EXTREMES, SUM | SQUARES | EXTREMES)
 
 CODE, ASKED, SAMPLES, NAN, POSITIVE, NEGATIVE = range(6)
 FIRST_NAN, MIN_AT, MAX_AT, MIN_KEY, MAX_KEY = range(6, 11)
+COUNTS = slice(SAMPLES, FIRST_NAN)
 POSITIONS, SUM_AT = slice(FIRST_NAN, MIN_KEY), slice(11, 11 + SUM_WORDS)
 SQUARES_AT = slice(SUM_AT.stop, SUM_AT.stop + SQUARE_WORDS)
 SIZE = SQUARES_AT.stop
@@ -38,21 +40,28 @@ NAMES = ("dtype", "parts", "samples", "NaN", "+inf", "-inf",
 NOWHERE, LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 Partial = NDArray[np.int64]
+_NOTHING = np.zeros(SIZE, np.int64)
+_NOTHING[POSITIONS] = _NOTHING[MIN_KEY] = NOWHERE
+_NOTHING[MAX_KEY] = LEAST
 
 
 def empty(dtype: np.dtype[Any], parts: int, samples: int) -> Partial:
     """Initial partial for `samples` samples, none of them reduced yet."""
-    partial = np.zeros(SIZE, np.int64)
-    partial[:3] = DTYPES.index(dtype.name), parts, samples
-    partial[POSITIONS] = NOWHERE
-    partial[[MIN_KEY, MAX_KEY]] = NOWHERE, LEAST
+    partial: Partial = _NOTHING.copy()
+    partial[:3] = code_of(dtype), parts, samples
     return partial
+
+
+@cache
+def code_of(dtype: np.dtype[Any]) -> int:
+    """The code of a dtype, which NumPy takes long to name."""
+    return DTYPES.index(dtype.name)
 
 
 def combine(a: Partial, b: Partial) -> Partial:
     """Partial of two arrays together, from the partial of each; commutative and associative."""
     total: Partial = a.copy()
-    total[SAMPLES:FIRST_NAN] += b[SAMPLES:FIRST_NAN]
+    total[COUNTS] += b[COUNTS]
     total[FIRST_NAN] = min(a[FIRST_NAN], b[FIRST_NAN])
     total[[MIN_KEY, MIN_AT]] = min((a[MIN_KEY], a[MIN_AT]), (b[MIN_KEY], b[MIN_AT]))
     # Among equal keys the lowest position wins, for a maximum too: ~ reverses the order of keys only.

@@ -66,7 +66,7 @@ class Work(PickledOnce):
     @property
     def ordered(self) -> bool:
         """Whether a partial depends on the order of the samples."""
-        return self.located or any(job.workflow.place for job in self.jobs)
+        return any(job.workflow.located or job.workflow.place for job in self.jobs)
 
 
 @dataclass(frozen=True)

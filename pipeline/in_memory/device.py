@@ -126,8 +126,7 @@ def _launch(work: Work, part: Any, start: int, alone: bool = False) -> _Launched
     if written is not None:
         beside = _stream_beside(part.device.id)
         beside.wait_event(written)
-    (host,) = _to_host([block], beside)
-    copied = _recorded(beside)
+    host, copied = _host(block, beside), _recorded(beside)
     if block.size == samples:
         partials = of_run = _to_host(on_device, stream)
     else:
@@ -173,29 +172,29 @@ def _end(work: Work, launched: _Launched, where: str) -> Covered:
 
 def _to_host(arrays: Sequence[Any], stream: Any) -> list[NDArray[Any]]:
     """Pinned memory that contiguous device arrays are being copied to on a stream, by one copy if they lie together."""
-    if (span := _span(arrays)) is not None:
+    if len(arrays) > 1 and (span := _span(arrays)) is not None:
         memory = _copied(*span, stream)
         return [np.ndarray(array.shape, array.dtype, memory, array.data.ptr - span[0]) for array in arrays]
-    return [
-        array if isinstance(array, np.ndarray)
-        else np.ndarray(array.shape, array.dtype, _copied(array.data.ptr, array.nbytes, stream))
-        for array in arrays
-    ]  # fmt: skip
+    return [array if isinstance(array, np.ndarray) else _host(array, stream) for array in arrays]
+
+
+def _host(array: Any, stream: Any) -> NDArray[Any]:
+    """Pinned memory that a contiguous device array is being copied to on a stream."""
+    return np.ndarray(array.shape, array.dtype, _copied(array.data.ptr, array.nbytes, stream))
 
 
 def _span(arrays: Sequence[Any]) -> tuple[int, int] | None:
     """Address and bytes that several arrays take together, if these are one allocation's, as results of a pool are."""
-    if len(arrays) < 2:
+    place = arrays[0].data
+    if (memory := getattr(place, "mem", None)) is None:  # of NumPy
         return None
-    ends, nbytes, memory = [], 0, None
+    first, end, nbytes = place.ptr, 0, 0
     for array in arrays:
-        place = None if isinstance(array, np.ndarray) else array.data
-        if place is None or place.mem is not (memory := memory or place.mem):
+        place = array.data
+        if getattr(place, "mem", None) is not memory:
             return None
-        ends += [place.ptr, place.ptr + array.nbytes]
-        nbytes += array.nbytes
-    first, taken = min(ends), max(ends) - min(ends)
-    return (first, taken) if taken <= 2 * nbytes else None
+        first, end, nbytes = min(first, place.ptr), max(end, place.ptr + array.nbytes), nbytes + array.nbytes
+    return (first, end - first) if end - first <= 2 * nbytes else None
 
 
 def _copied(address: int, nbytes: int, stream: Any) -> Any:

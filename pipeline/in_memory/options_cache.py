@@ -50,10 +50,9 @@ def _key(name: str, values: Mapping[str, Any]) -> Hashable | None:
     """What tells the values apart; None if they cannot be kept."""
     words: list[Hashable] = [name]
     for option, value in values.items():
-        kind = type(value)
-        if _is_plain(value) or (kind is tuple and all(map(_is_plain, value))):
+        if _is_plain(value):
             words.append((option, repr(value)))
-        elif kind is np.ndarray and value.nbytes <= MOST_BYTES and not value.dtype.hasobject:
+        elif type(value) is np.ndarray and value.nbytes <= MOST_BYTES and not value.dtype.hasobject:
             words.append((option, value.dtype.str, value.shape, value.tobytes()))
         else:
             return None
@@ -62,11 +61,11 @@ def _key(name: str, values: Mapping[str, Any]) -> Hashable | None:
 
 def plain_key(name: str, values: Mapping[str, Any]) -> Hashable | None:
     """The same, faster, where no value is an array, which could change."""
-    for value in values.values():
-        if not (_is_plain(value) or (type(value) is tuple and all(map(_is_plain, value)))):
-            return None
-    return name, repr(values)
+    return (name, repr(values)) if all(map(_is_plain, values.values())) else None
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether it is one of these, or a tuple of them."""
+    if type(value) is tuple:
+        return PLAIN.issuperset(map(type, value)) or all(map(_is_plain, value))
     return type(value) in PLAIN or isinstance(value, np.number)

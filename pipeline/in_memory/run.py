@@ -214,11 +214,11 @@ def _used(jobs: Sequence[Job], covered: Covered, use: Callable[[list[Any]], Made
 def _one_pass(kind: str, arrays: Sequence[Any], work: Work) -> Covered:
     cover = COVERS[kind]
     starts = [0, *accumulate(array.size for array in arrays)] if work.located else [0] * len(arrays)
-    pieces = [
-        cover(replace(work, start=start) if start else work, array)
-        for array, start in zip(arrays, starts, strict=False) if array.size
-    ]  # fmt: skip
-    if pieces := [piece for piece in pieces if piece.samples]:
+    pieces = []
+    for array, start in zip(arrays, starts, strict=False):
+        if array.size and (piece := cover(replace(work, start=start) if start else work, array)).samples:
+            pieces.append(piece)
+    if pieces:
         return pieces[0] if len(pieces) == 1 else merged(work, pieces)
     nothing = empty_partials(work, arrays[0].dtype)
     if nothing is None:

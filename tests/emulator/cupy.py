@@ -25,7 +25,7 @@ SAME = """
     logical_or matmul maximum minimum multiply negative not_equal rint sqrt square subtract
 """
 # Cached functions of wrappers, by module; not imported, so that one family's tests do not depend on the others.
-CACHES = {"kernels.histogram.launch": "launch_plan", "kernels.reduce.gpu": "free_totals"}
+CACHES = {"kernels.histogram.launch": ("launch_plan",), "kernels.reduce.gpu": ("launch_plan", "free_totals")}
 
 
 class OutOfMemoryError(MemoryError):
@@ -88,13 +88,13 @@ def on_host(monkeypatch: Any) -> Iterator[Any]:
     monkeypatch.setattr(device_memory, "POOL_BYTES", 0)  # each result is an allocation of its own, with watched ends
     HOST.seed, HOST.mutant = 0, 0
     HOST.launched.clear()
-    _forget()
+    forget()
     yield cupy
-    _forget()
+    forget()
 
 
-def _forget() -> None:
+def forget() -> None:
     """Clear the wrappers' caches, which hold arrays of the previous device."""
-    for module, name in CACHES.items():
-        if module in sys.modules:
+    for module, names in CACHES.items():
+        for name in names if module in sys.modules else ():
             getattr(sys.modules[module], name).cache_clear()

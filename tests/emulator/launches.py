@@ -10,7 +10,7 @@ import pytest
 
 from kernels.common import device, nvrtc
 from tests.emulator.build import stem_of
-from tests.emulator.cupy import OutOfMemoryError, module
+from tests.emulator.cupy import OutOfMemoryError, forget, module
 
 H200 = device.Limits(132, 1024, 2048, 65536, 233472, 232448)
 
@@ -42,6 +42,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, *stems: str) -> list[Launch]:
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(device, "limits", lambda: H200)
     monkeypatch.setattr(nvrtc, "load", load)
+    forget()
     return launches
 
 

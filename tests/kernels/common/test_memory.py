@@ -24,7 +24,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     runtime = SimpleNamespace(getDevice=lambda: state.number, streamIsCapturing=lambda stream: state.capturing)
     cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda: SimpleNamespace(ptr=state.stream))
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, zeros=zeros, uint64=np.uint64))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, zeros=zeros, empty=np.empty))
     monkeypatch.setattr(memory, "_pools", {})
     return state
 
@@ -42,7 +42,7 @@ def test_one_launch_clears_many(device: SimpleNamespace) -> None:
     taken = [take(1027) for _ in range(500)]
     assert len({array.ctypes.data for array in taken}) == 500
     rows = memory.POOL_BYTES // (8 * 1040)
-    assert device.cleared == [(rows, 1040)] * -(-500 // rows)
+    assert device.cleared == [rows * 1040] * -(-500 // rows)
     starts = {(array.ctypes.data - array.base.ctypes.data) % memory.ALIGNMENT for array in taken}
     assert starts == {0}
 
@@ -58,6 +58,17 @@ def test_any_size(device: SimpleNamespace, count: int) -> None:
         assert device.cleared == [count] * 5
     else:
         assert len(device.cleared) <= 3
+
+
+def test_kinds_and_dtypes_have_their_own(device: SimpleNamespace) -> None:
+    """Numbers that are not cleared are never taken for cleared ones."""
+    written, signed, stream = memory.pooled_empty(10, np.uint64), memory.pooled_zeros(10, np.int64), (0, 0, 0)
+    written[:], signed[:] = 1, -1
+    assert signed.dtype == np.int64 and not memory.pooled_zeros(10, np.int64, stream).any()
+    take(10)
+    assert len(device.cleared) == 2
+    further = memory.pooled_empty(10, np.uint64, stream)
+    assert further.ctypes.data - written.ctypes.data == memory.ALIGNMENT and further.base is written.base
 
 
 def test_streams_and_devices_have_their_own(device: SimpleNamespace) -> None:
@@ -79,6 +90,12 @@ def test_threads_have_their_own_where_their_stream_is(device: SimpleNamespace, s
         pool.submit(take, 10).result()
     take(10)
     assert len(device.cleared) == cleared
+
+
+def test_threads_that_share_a_stream_get_their_own(device: SimpleNamespace) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: memory.pooled_zeros(20_000), range(200)))
+    assert len({array.ctypes.data for array in taken}) == len(taken)
 
 
 def test_what_is_captured_is_cleared_each_time(device: SimpleNamespace) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernels.common import packed
 from kernels.common.nvrtc import Kernel
+from kernels.common.packed import Launch
 
 # Arguments and the bytes that a kernel gets of each.
 ARRAY = SimpleNamespace(data=SimpleNamespace(ptr=0x7F00_1234_5678))
@@ -46,10 +47,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver([len(one) for one in contents(ARGUMENTS)])
-    stream = SimpleNamespace(ptr=99)
-    cuda = SimpleNamespace(driver=made, get_current_stream=lambda: stream)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
-    monkeypatch.setattr(packed, "_threads", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(driver=made)))
     return made
 
 
@@ -65,45 +63,78 @@ class Function:
         self.calls.append((grid, block, arguments, shared_mem))
 
 
-def test_every_argument_arrives(driver: Driver) -> None:
-    kernel = Kernel(function := Function(), 32, 0)
+@pytest.mark.parametrize("own", [0, 3, len(ARGUMENTS)])
+def test_every_argument_arrives(driver: Driver, own: int) -> None:
+    launch = Launch(Kernel(function := Function(), 32, 0), (32, 2), own, 1000, ARGUMENTS[own:])
     for _ in range(3):
-        packed.launch(kernel, (5,), (32, 2), ARGUMENTS, 1000)
+        launch(5, ARGUMENTS[:own], 99)
     assert function.calls == [((5,), (32, 2), ARGUMENTS, 1000)]  # the first one binds a context to the thread
     assert driver.launches == 2 * [([7, 5, 1, 1, 32, 2, 1, 1000, 99], contents(ARGUMENTS))]
 
 
 def test_each_launch_has_its_own_arguments(driver: Driver) -> None:
     kernel = Kernel(Function(), 32, 0)
-    others = (*ARGUMENTS[:1], np.int64(6), *ARGUMENTS[2:])
-    for arguments in (ARGUMENTS, others, ARGUMENTS):
-        packed.launch(kernel, (1,), (1,), arguments)
-    assert [values for _, values in driver.launches] == [contents(others), contents(ARGUMENTS)]
+    launch, of_others = (Launch(kernel, (1,), 2, 0, (np.uint32(number), *ARGUMENTS[3:])) for number in (8, 9))
+    other = ARGUMENTS[0], np.int64(6)
+    for arguments in (ARGUMENTS[:2], other, ARGUMENTS[:2]):
+        for one in (launch, of_others):
+            one(1, arguments, 0)
+    assert [values for _, values in driver.launches] == [
+        contents((*arguments, np.uint32(number), *ARGUMENTS[3:]))
+        for arguments in (other, ARGUMENTS[:2]) for number in (8, 9)
+    ]  # fmt: skip
 
 
-def test_what_only_cupy_can_pass(driver: Driver) -> None:
-    """Structures, pointers that are not arrays, Python's numbers; and another number of arguments."""
+@pytest.mark.parametrize("own", [0, 1, 2])
+def test_what_only_cupy_can_pass(driver: Driver, own: int) -> None:
+    """Structures, pointers that are not arrays, Python's numbers."""
     kernel = Kernel(function := Function(), 32, 0)
     for one in (np.zeros(1, "i4,i4"), 5, 2.5, SimpleNamespace(ptr=3), np.float16(1), np.zeros(1)):
+        arguments = one, *ARGUMENTS[1:]
+        launch = Launch(kernel, (1,), own, 0, arguments[own:])
         for _ in range(2):
-            packed.launch(kernel, (1,), (1,), (one, *ARGUMENTS[1:]))
-    packed.launch(kernel, (1,), (1,), ARGUMENTS[1:])
-    assert len(function.calls) == 13 and not driver.launches
+            launch(1, arguments[:own], 0)
+    assert len(function.calls) == 12 and not driver.launches
 
 
 def test_each_thread_begins_with_cupy(driver: Driver) -> None:
-    kernel = Kernel(function := Function(), 32, 0)
-    packed._threads = __import__("threading").local()
+    launch = Launch(Kernel(function := Function(), 32, 0), (1,), 2, 0, ARGUMENTS[2:])
     for _ in range(2):
         with ThreadPoolExecutor(1) as pool:
             for _ in range(2):
-                pool.submit(packed.launch, kernel, (1,), (1,), ARGUMENTS).result()
+                pool.submit(launch, 1, ARGUMENTS[:2], 0).result()
     assert len(function.calls) == len(driver.launches) == 2
+
+
+def test_threads_do_not_share_arguments(driver: Driver) -> None:
+    """A thread's arguments stay until its launch reads them, whatever others launch in between."""
+    launch, inside, go_on = Launch(Kernel(Function(), 32, 0), (1,), 2, 0, ARGUMENTS[2:]), Event(), Event()
+    launch_kernel = driver.launchKernel
+
+    def slowly(*given: int) -> None:
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(30)
+        launch_kernel(*given)
+
+    driver.launchKernel = slowly  # type: ignore[method-assign]
+
+    def twice(number: int) -> None:
+        for _ in range(2):
+            launch(1, (ARRAY, np.int64(number)), 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(twice, 1)
+        assert inside.wait(30)
+        pool.submit(twice, 2).result()
+        go_on.set()
+        first.result()
+    assert [values[1] for _, values in driver.launches] == [np.int64(number).tobytes() for number in (2, 1)]
 
 
 def test_kernels_without_a_driver_are_called(driver: Driver) -> None:
     calls: list[Any] = []
-    kernel = Kernel(lambda *given, shared_mem: calls.append(given), 32, 0)
-    packed.launch(kernel, (1,), (1,), (1, 2))
-    packed.launch(kernel, (1,), (1,), [1, 2])
+    launch = Launch(Kernel(lambda *given, shared_mem: calls.append(given), 32, 0), (1,), 1, 0, [2])
+    for _ in range(2):
+        launch(1, [1], 0)
     assert calls == 2 * [((1,), (1,), (1, 2))] and not driver.launches

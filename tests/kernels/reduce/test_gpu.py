@@ -248,6 +248,19 @@ def test_header_names_every_kernel() -> None:
 
 
 @pytest.mark.gpu
+def test_another_thread_takes_the_last_totals(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Taken(list[Any]):
+        def __len__(self) -> int:
+            return 1  # when it is looked at
+
+    samples = np.arange(100.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu, "free_totals", lambda *stream: Taken())
+        found = reduce_on_device(cp.asarray(samples), SUM).get()
+    np.testing.assert_array_equal(found, reduce_reference(samples, SUM))
+
+
+@pytest.mark.gpu
 def test_what_a_graph_adds_to_is_nobody_elses(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = cp.asarray(np.arange(100.0))
     monkeypatch.setattr(gpu, "_captured", [])
