@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device
 from kernels.common.checks import check_address, check_array
-from kernels.common.memory import empty
+from kernels.common.memory import current_stream, empty
 from kernels.quantile.gathered import (
     BLOCKS_PER_SM,
     INSTANCES,
@@ -132,6 +132,7 @@ class _Read:
     _host: Any  # the words, once they were waited for
 
     def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
+        self._stream = current_stream()
         self._samples, most_blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
         self._drawn_ranges = len(targets) // 2
         numbers = DRAWN_BYTES // samples.dtype.itemsize
@@ -149,10 +150,10 @@ class _Read:
         self._words.data.copy_from_host_async(words.ctypes.data, words.nbytes)
         self._own = empty("quantile", numbers, samples.dtype)
         own = Kept(self._own, self._of("held drawn").view(np.uint32)[: numbers // THREADS], THREADS)
-        drawn, picked = self._of("drawn"), self._of("picked")
-        queue_sample(samples, own, len(targets), drawn, picked)
-        Search(samples.dtype, range(len(targets)), picked).queue(own, self._of("every"), 1)
-        queue_ends(samples.dtype, numbers, len(targets), drawn, picked, omit, self._of("range"))
+        drawn, picked, stream = self._of("drawn"), self._of("picked"), self._stream
+        queue_sample(samples, own, len(targets), drawn, picked, stream)
+        Search(samples.dtype, range(len(targets)), picked).queue(own, self._of("every"), 1, stream)
+        queue_ends(samples.dtype, numbers, len(targets), drawn, picked, omit, self._of("range"), stream)
         self._search = Search(samples.dtype, ranks, self._of("state"))
         share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
                     for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
@@ -187,7 +188,7 @@ class _Read:
         self._groups = drawn_groups(number)
         self._queue(self._of("range"))
         queue_proof(self._samples, self._kept, self._of("range"), number, search.state, len(search.ranks), proof,
-                    self._words)  # fmt: skip
+                    self._words, self._stream)  # fmt: skip
         return True
 
     def queue(self, ranges: Ranges) -> bool:
@@ -209,10 +210,10 @@ class _Read:
     def _queue(self, range_: Any) -> None:
         """The read of the groups of `range_`, and the search among what it gathers."""
         number, kept = len(self._groups.ranges), self._groups.kept
-        queue_read(self._samples, self._words, self._kept, range_, number, kept)
+        queue_read(self._samples, self._words, self._kept, range_, number, kept, self._stream)
         if ranges := len(self._groups.gathered):
             of_read = OfRead(self._words, 2 ** levels_of(number), sum(1 << group for group in self._groups.gathered))
-            self._search.queue(self._kept, self._of("range"), ranges, of_read)
+            self._search.queue(self._kept, self._of("range"), ranges, self._stream, of_read)
 
     def _make_room(self, levels: int, share: float) -> bool:
         """For a share of the samples, kept by the kernel of so many levels."""
@@ -291,7 +292,7 @@ class _Read:
         for some in (rest[start : start + TARGETS] for start in range(0, len(rest), TARGETS)):
             places = [among[rank] for rank in some]
             search = Search(self._samples.dtype, places, cupy.asarray(np.array(Search.words(places), np.uint64)))
-            search.queue(self._kept, self._of("range"), few)
+            search.queue(self._kept, self._of("range"), few, self._stream)
             found.keys.update(zip(some, picked_of(search.state.get()).keys, strict=True))
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 from kernels.common import device, nvrtc
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES, instance
-from kernels.common.memory import empty, pooled_zeros
-from kernels.common.packed import launch
+from kernels.common.memory import Stream, current_stream, empty, pooled_zeros
+from kernels.common.packed import Launch
 from kernels.quantile.gpu import MOST, THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import bits_of
 from kernels.quantile.ranges import Picked
@@ -35,9 +36,11 @@ AROUND_BYTES = 2**24  # of samples that are counted like those that were read, a
 KEPT = 2 + 2 * TARGETS
 PROOF = KEPT + 1 + 2 * TARGETS + 2
 
+# Arguments of each kernel.
+OWN = {"quantile_sample": 7, "quantile_pick": 12, "quantile_ends": 6, "quantile_bracket": 9, "quantile_prove": 12}
+
 INSTANCES = (
-    *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE
-      for kernel in ("quantile_sample", "quantile_pick", "quantile_ends", "quantile_prove")),
+    *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE for kernel in OWN if kernel != "quantile_bracket"),
     *(f"quantile_bracket<{C_TYPES[name]}, {levels}>" for name in WIDE for levels in range(1, LEVELS + 1)),
 )  # fmt: skip
 
@@ -71,8 +74,7 @@ class Search:
 
     def __init__(self, dtype: np.dtype[Any], ranks: Sequence[int], state: Any) -> None:
         self.ranks, self.state = ranks, state
-        self._steps, self._shared = -(-bits_of(dtype) // DIGIT), len(ranks) * ROW_BYTES
-        self._kernel = nvrtc.load(SOURCE, instance("quantile_pick", dtype))
+        self._dtype, self._shared = dtype, len(ranks) * ROW_BYTES
         self._counters = pooled_zeros(self._shared // 8).view(np.uint32)
 
     @staticmethod
@@ -81,14 +83,16 @@ class Search:
         none = [0] * len(ranks)
         return [0, *none, *ranks, *none]
 
-    def queue(self, kept: Kept, range_: Any, ranges: int, of_read: OfRead | None = None) -> None:
+    def queue(self, kept: Kept, range_: Any, ranges: int, stream: Stream, of_read: OfRead | None = None) -> None:
         """All steps; those that are not needed end at once.
 
         Parameters
         ----------
         kept
         range_, ranges
-            In which all keys are, as `quantile_sample` describes it, and how many ranges these are.
+            In which all keys are, as `quantile_ends` describes it, and how many ranges these are.
+        stream
+            The current one.
         of_read
             The read that kept them, among whose numbers are the ranks; by default they are those among what is kept.
         """
@@ -97,8 +101,9 @@ class Search:
             *kept[:2], np.uint32(kept.room), np.uint32(len(self.ranks)), self.state, self._counters, sums,
             *map(np.uint32, groups), range_, np.uint32(ranges),
         )  # fmt: skip
-        for step in range(self._steps):
-            launch(self._kernel, (kept.held.size,), (THREADS,), (*arguments, np.int32(step)), self._shared)
+        launch = _launch(stream[0], "quantile_pick", self._dtype, self._shared)
+        for step in range(-(-bits_of(self._dtype) // DIGIT)):
+            launch(kept.held.size, (*arguments, np.int32(step)), stream[1])
 
 
 def picked_of(state: NDArray[np.uint64]) -> Picked:
@@ -144,8 +149,9 @@ class Around:
         words = pooled_zeros(of_sums + of_held + PROOF)
         sums, proof = words[:of_sums], words[of_sums + of_held :]
         kept = Kept(empty("quantile", blocks * room, samples.dtype), words[of_sums:].view(np.uint32)[:blocks], room)
-        queue_read(samples, sums, kept, self._range, self._ranges, self._ranges)
-        queue_proof(samples, kept, self._range, self._ranges, self._state, self._ranks, proof, sums)
+        stream = current_stream()
+        queue_read(samples, sums, kept, self._range, self._ranges, self._ranges, stream)
+        queue_proof(samples, kept, self._range, self._ranges, self._state, self._ranks, proof, sums, stream)
         return proof[KEPT + 1 : KEPT + 1 + len(self._counts)].view(np.int64)
 
 
@@ -176,36 +182,43 @@ def _bracket(dtype: np.dtype[Any], levels: int) -> Any:
     return nvrtc.load(SOURCE, instance("quantile_bracket", dtype, levels))
 
 
-def queue_sample(samples: Any, drawn: Kept, targets: int, state: Any, picked: Any) -> None:
+def queue_sample(samples: Any, drawn: Kept, targets: int, state: Any, picked: Any, stream: Stream) -> None:
     """What is drawn, and the places of targets in it: `state`, as `quantile_sample` has it, and ranks for a search."""
-    kernel = nvrtc.load(SOURCE, instance("quantile_sample", samples.dtype))
-    where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state
-    launch(kernel, (drawn.held.size,), (THREADS,), (*where, picked[1 + targets :]))
+    where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state, picked[1 + targets :]
+    _launch(stream[0], "quantile_sample", samples.dtype)(drawn.held.size, where, stream[1])
 
 
 def queue_ends(
-    dtype: np.dtype[Any], drawn: int, targets: int, state: Any, picked: Any, omit: bool, range_: Any
-) -> None:
+    dtype: np.dtype[Any], drawn: int, targets: int, state: Any, picked: Any, omit: bool, range_: Any, stream: Stream
+) -> None:  # fmt: skip
     """The ends of ranges that follow from so many samples that were drawn, once they were searched."""
-    kernel = nvrtc.load(SOURCE, instance("quantile_ends", dtype))
-    launch(kernel, (1,), (LANES,), (np.uint32(drawn), np.uint32(targets), state, picked, np.uint32(omit), range_))
+    arguments = np.uint32(drawn), np.uint32(targets), state, picked, np.uint32(omit), range_
+    _launch(stream[0], "quantile_ends", dtype)(1, arguments, stream[1])
 
 
-def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, gathered: int) -> None:
+def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, gathered: int, stream: Stream) -> None:
     """One read: counts of samples in groups, and those in the ranges of the first `gathered` ones, which are kept."""
-    kernel = _bracket(samples.dtype, levels_of(groups))
+    levels = levels_of(groups)
+    launch = _launch(stream[0], "quantile_bracket", samples.dtype, _shared(levels), levels)
     for start in range(0, samples.size, MOST):
         part = samples[start : start + MOST]
         blocks = min(kept.held.size, -(-part.nbytes // TILE_BYTES))
         arguments = part, np.int64(part.size), sums, *kept[:2], np.uint32(kept.room), range_, np.uint32(groups)
-        launch(kernel, (blocks,), (THREADS,), (*arguments, np.uint32(gathered)), _shared(levels_of(groups)))
+        launch(blocks, (*arguments, np.uint32(gathered)), stream[1])
 
 
 def queue_proof(
-    samples: Any, kept: Kept, range_: Any, ranges: int, state: Any, ranks: int, proof: Any, sums: Any
-) -> None:
+    samples: Any, kept: Kept, range_: Any, ranges: int, state: Any, ranks: int, proof: Any, sums: Any, stream: Stream
+) -> None:  # fmt: skip
     """How much is kept, at `KEPT`, and counts around the keys of `state`, behind it."""
-    kernel = nvrtc.load(SOURCE, instance("quantile_prove", samples.dtype))
     where = *kept[:2], np.uint32(kept.room), np.uint32(ranks), state, range_, np.uint32(ranges)
-    groups = np.uint32(2 ** levels_of(ranges))
-    launch(kernel, (kept.held.size,), (THREADS,), (*where, proof, proof[1:], sums, groups, proof[KEPT:]))
+    groups = np.uint32(1 << levels_of(ranges))
+    arguments = *where, proof, proof[1:], sums, groups, proof[KEPT:]
+    _launch(stream[0], "quantile_prove", samples.dtype)(kept.held.size, arguments, stream[1])
+
+
+@cache
+def _launch(device: int, kernel: str, dtype: np.dtype[Any], shared_mem: int = 0, *arguments: int) -> Launch:
+    """Launches of a kernel on the current device, which is this one."""
+    threads = LANES if kernel == "quantile_ends" else THREADS
+    return Launch(nvrtc.load(SOURCE, instance(kernel, dtype, *arguments)), (threads,), OWN[kernel], shared_mem)

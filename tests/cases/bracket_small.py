@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import device
+from kernels.common.memory import current_stream
 from kernels.quantile import bracket
 from kernels.quantile import gathered as steps
 from kernels.quantile.gathered import KEPT, LEVELS, TARGETS, Kept, Search, sums_of
@@ -96,7 +97,7 @@ def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> Non
     ranges = [Range(first, int(keys[keys < end].max())) for first, end in pairwise([*cuts, int(keys[-1]) + 1])]
     if number % 2:
         ranges = [Range(int(keys[0]), int(keys[-1]))]
-    search.queue(kept, cp.asarray(words_of(ranges, items.dtype)), len(ranges))
+    search.queue(kept, cp.asarray(words_of(ranges, items.dtype)), len(ranges), current_stream())
     got = steps.picked_of(search.state.get())
     assert got.keys == keys[ranks].tolist()
     assert got.before == [rank - int(np.searchsorted(keys, keys[rank])) for rank in ranks]

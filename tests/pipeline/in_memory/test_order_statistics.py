@@ -99,7 +99,7 @@ def test_a_run_that_differs_from_what_was_read_is_noticed(cp: Any, monkeypatch: 
     def wrong(samples: Any, *others: Any) -> None:
         queue(samples, *others)
         if samples.size < SIZE:
-            *_, proof, _ = others
+            *_, proof, _, _ = others
             proof[gathered.KEPT + 1] += 1
             proof[gathered.KEPT + 2] -= 1
 
