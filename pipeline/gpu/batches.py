@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from bisect import bisect
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby, islice
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,11 +54,8 @@ def batches(
     most = int(MEMORY * nbytes)
     ahead = spare // DECODED >= most  # smaller batches are slower than one after another
     room = Room(nbytes, min(spare, most), ahead, limit)
-    for scheme, some in groupby(_planned(pieces, dtype), lambda one: None if isinstance(one, AnyPiece) else one.scheme):
-        if scheme is None:
-            yield from (one for one in some if isinstance(one, AnyPiece))
-        else:
-            yield from _in_batches((one for one in some if isinstance(one, Plan)), room)
+    for scheme, some in groupby(_planned(pieces, dtype), lambda one: one.scheme if isinstance(one, Plan) else None):
+        yield from cast("Iterator[AnyPiece]", some) if scheme is None else _in_batches(cast("Iterator[Plan]", some), room)
 
 
 def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
@@ -99,24 +96,26 @@ class _Slabs:
         self._scheme = scheme = plans[0].scheme
         deflated = scheme.codec in DEFLATED
         self._least = max(LEAST_CHUNKS, DEFLATED_PER_CORE * cores() if deflated else 0)
-        counts = np.array([plan.chunks for plan in plans])
-        self._ends = np.cumsum(counts)
-        begins = self._ends - counts
-        self._table = np.frombuffer(b"".join(plan.slab.stored.places for plan in plans), np.int64).reshape(-1, 3).copy()
-        there, sizes = self._table[:, 0] >= 0, self._table[:, 2]
-        numbers: dict[Piece, int] = {}
-        of_slabs = [[numbers.setdefault(file, len(numbers)) for file in plan.slab.stored.files] for plan in plans]
-        before = np.repeat(np.cumsum([0, *map(len, of_slabs[:-1])]), counts)
-        self._table[there, 0] = np.array([*chain.from_iterable(of_slabs), -1])[(self._table[:, 0] + before)[there]]
-        self._files = tuple(numbers)
+        stored, counts = [plan.slab.stored for plan in plans], np.array([plan.chunks for plan in plans])
+        self._ends = ends = np.cumsum(counts)
+        # A column after the other: NumPy goes through contiguous ones several times as fast.
+        table = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3).T.copy().T
+        numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()
+        files: tuple[Piece, ...] | None = None
+        for one in stored:
+            if one.files is not files:  # slabs that follow one another often have them in common
+                files, begin = one.files, len(of_slabs) + 1  # the place before is that of missing chunks
+                of_slabs += [-1, *(numbers.setdefault(file, len(numbers)) for file in files)]
+            begins.append(begin)
+        table[:, 0] = np.array(of_slabs)[table[:, 0] + np.repeat(begins, counts)]
+        self._files, self._table = tuple(numbers), table
+        absent, small = np.flatnonzero(table[:, 0] < 0), np.flatnonzero(table[:, 2] <= scheme.tail)
+        self._unsound = np.searchsorted(ends, small[table[small, 0] >= 0], "right")
+        present = counts - np.bincount(np.searchsorted(ends, absent, "right"), minlength=len(plans))
         self._decoded = counts * scheme.chunk_bytes
-        too_small = there & (sizes <= scheme.tail)
-        self._unsound = np.flatnonzero(np.logical_or.reduceat(too_small, begins))
         # Before each slab, and after the last one: chunks that are not missing, bytes as stored, and decoded.
-        sums = np.add.reduceat(there, begins, dtype=np.int64), np.add.reduceat(sizes, begins)
-        self._present, self._stored, self._all_decoded = (
-            np.concatenate([[0], np.cumsum(sum_)]) for sum_ in (*sums, self._decoded)
-        )
+        sums = np.cumsum(present), np.cumsum(table[:, 2])[ends - 1], ends * scheme.chunk_bytes
+        self._present, self._stored, self._all_decoded = (np.concatenate([[0], sum_]) for sum_ in sums)
 
     def batches(self, more: bool) -> Iterator[tuple[Batch | AnyPiece, int]]:
         """All slabs in order, those that no batch has as their pieces; and after each, how many these were.
