@@ -142,11 +142,10 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any], before: Plan | None = None) -
     """
     if not isinstance(piece, BlockPiece) or not isinstance(slab := piece.block, Slab):
         return None
-    for file in slab.stored.files:
-        if file.remote:
-            return None
-    grid, region = slab.grid, slab.region
-    if before and grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
+    grid, region, like = slab.grid, slab.region, before.slab if before else None
+    if (like is None or slab.stored.files is not like.stored.files) and any(file.remote for file in slab.stored.files):
+        return None
+    if before and like and grid is like.grid and slab.decode is like.decode and slab.fill == like.fill:
         scheme = before.scheme
     elif (of_slab := _scheme_of(slab, dtype)) is not None:
         scheme = of_slab
