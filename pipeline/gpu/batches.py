@@ -13,7 +13,6 @@ from itertools import groupby, islice
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.gpu.decoding import Batch, Room
 from pipeline.gpu.decompress import workspace_bytes
@@ -99,20 +98,22 @@ class _Slabs:
         self._least = max(LEAST_CHUNKS, DEFLATED_PER_CORE * cores() if deflated else 0)
         stored, counts = [plan.slab.stored for plan in plans], np.array([plan.chunks for plan in plans])
         self._ends = ends = np.cumsum(counts)
-        self._table = table = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3)
-        numbers, of_slabs, self._begins = dict[Piece, int](), list[int](), list[int]()
+        # Columns are contiguous, since NumPy goes through these several times as fast.
+        table = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3).T.copy().T
+        numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()
         files: tuple[Piece, ...] | None = None
         for one in stored:
             if one.files is not files:  # slabs that follow one another often have them in common
                 files, begin = one.files, len(of_slabs) + 1  # the place before is that of missing chunks
-                of_slabs += [-1, *(numbers.setdefault(file, len(numbers)) for file in files)]
-            self._begins.append(begin)
-        self._files, self._of_slabs = tuple(numbers), np.array(of_slabs)
-        absent = np.flatnonzero(table[:, 0] < 0)
-        small = np.flatnonzero(table[:, 2] <= scheme.tail)
+                of_slabs += [-1, *[numbers.setdefault(file, len(numbers)) for file in files]]
+            begins.append(begin)
+        table[:, 0] += np.repeat(begins, counts)
+        table[:, 0] = np.array(of_slabs)[table[:, 0]]
+        self._files, self._table = tuple(numbers), table
+        absent, small = np.flatnonzero(table[:, 0] < 0), np.flatnonzero(table[:, 2] <= scheme.tail)
         self._unsound = np.searchsorted(ends, small[table[small, 0] >= 0], "right")
         present = counts - np.bincount(np.searchsorted(ends, absent, "right"), minlength=len(plans))
-        self._counts, self._decoded = counts, counts * scheme.chunk_bytes
+        self._decoded = counts * scheme.chunk_bytes
         # Before each slab, and after the last one: chunks that are not missing, bytes as stored, and decoded.
         sums = np.cumsum(present), np.cumsum(table[:, 2])[ends - 1], ends * scheme.chunk_bytes
         self._present, self._stored, self._all_decoded = (np.concatenate([[0], sum_]) for sum_ in sums)
@@ -129,17 +130,10 @@ class _Slabs:
             if more and end == len(self._plans):
                 return
             if fitting and self._present[end] - self._present[first] >= self._least:
-                yield Batch(self._plans[first:end], self._files, self._places(first, end), self._room), end
+                rows = slice(self._ends[first - 1] if first else 0, self._ends[end - 1])
+                yield Batch(self._plans[first:end], self._files, self._table[rows], self._room), end
             else:
                 yield from ((self._plans[number].piece, number + 1) for number in range(first, end))
-
-    def _places(self, first: int, end: int) -> NDArray[np.int64]:
-        """Places of the chunks of some slabs, by number in `self._files`; columns are contiguous, for speed."""
-        counts = self._counts[first:end]
-        table = self._table[self._ends[first] - counts[0] : self._ends[end - 1]].T.copy().T
-        table[:, 0] += np.repeat(self._begins[first:end], counts)
-        table[:, 0] = self._of_slabs[table[:, 0]]
-        return table
 
     def _fitting(self, first: int) -> int:
         """Number of slabs, from one on, that a buffer and memory have room for; 0 if there is none for this one."""

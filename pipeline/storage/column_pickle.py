@@ -10,6 +10,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Sequence
 from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 
@@ -38,10 +39,9 @@ def _packed(values: list[Any]) -> Columns | list[Any]:
     # What is shared stays as it is: pickle keeps it once.
     if not dataclasses.is_dataclass(kind) or len(set(map(id, values))) < len(values):
         return values
-    if any(type(value) is not kind for value in values):
+    if set(map(type, values)) != {kind}:
         return values
-    names = [field.name for field in dataclasses.fields(kind)]
-    return Columns(kind, tuple(_packed([getattr(value, name) for value in values]) for name in names))
+    return Columns(kind, tuple(_packed([*map(attrgetter(field.name), values)]) for field in dataclasses.fields(kind)))
 
 
 def _unpacked(column: Columns | list[Any]) -> list[Any]:
