@@ -9,15 +9,14 @@ from __future__ import annotations
 import sys
 from bisect import bisect
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from pipeline.gpu.decoding import Batch, Room
 from pipeline.gpu.decompress import workspace_bytes
 from pipeline.gpu.loads import DECODED
-from pipeline.gpu.slabs import DEFLATED, Plan, plan_of
+from pipeline.gpu.slabs import DEFLATED, Plan, counts_of, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.threads import cores
@@ -54,31 +53,28 @@ def batches(
     most = int(MEMORY * nbytes)
     ahead = spare // DECODED >= most  # smaller batches are slower than one after another
     room = Room(nbytes, min(spare, most), ahead, limit)
-    for scheme, some in groupby(_planned(pieces, dtype), lambda one: one.scheme if isinstance(one, Plan) else None):
-        yield from cast("Iterator[AnyPiece]", some) if scheme is None else _in_batches(cast("Iterator[Plan]", some), room)
-
-
-def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
-    """How each piece is decompressed, or the piece itself if it cannot be."""
-    plan = None
+    waiting, before = list[Plan](), None
+    full = window = WINDOW
     for piece in pieces:
-        planned = plan_of(piece, dtype, plan)
-        plan = planned or plan
-        yield planned or piece
-
-
-def _in_batches(plans: Iterator[Plan], room: Room) -> Iterator[Batch | AnyPiece]:
-    """Slabs of the same scheme, as `_Slabs` has them: the first batches are read while further ones are planned."""
-    waiting, window, more = list[Plan](), WINDOW, True
-    while more:
-        added = [*islice(plans, window)]
-        waiting += added
-        more, planned = len(added) == window, 0
-        for part, end in _Slabs(waiting, room).batches(more) if waiting else ():
-            yield part
-            planned = end
-        window = WINDOW if planned else 2 * window  # all that wait are looked at again
-        del waiting[:planned]
+        plan = plan_of(piece, dtype, before)
+        if waiting and (plan is None or plan.scheme != waiting[0].scheme):
+            yield from (part for part, _ in _Slabs(waiting, room).batches(more=False))
+            waiting, full = [], WINDOW
+        elif len(waiting) == full:  # the first batches are read while further slabs are planned
+            planned = 0
+            for part, end in _Slabs(waiting, room).batches(more=True):
+                yield part
+                planned = end
+            window = WINDOW if planned else 2 * window  # all that wait are looked at again
+            del waiting[:planned]
+            full = len(waiting) + window
+        if plan is None:
+            yield piece
+        else:
+            before = plan
+            waiting.append(plan)
+    if waiting:
+        yield from (part for part, _ in _Slabs(waiting, room).batches(more=False))
 
 
 class _Slabs:
@@ -96,10 +92,8 @@ class _Slabs:
         self._scheme = scheme = plans[0].scheme
         deflated = scheme.codec in DEFLATED
         self._least = max(LEAST_CHUNKS, DEFLATED_PER_CORE * cores() if deflated else 0)
-        stored, counts = [plan.slab.stored for plan in plans], np.array([plan.chunks for plan in plans])
+        stored, counts = [plan.slab.stored for plan in plans], counts_of(plans)
         self._ends = ends = np.cumsum(counts)
-        # Columns are contiguous, since NumPy goes through these several times as fast.
-        table = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3).T.copy().T
         numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()
         files: tuple[Piece, ...] | None = None
         for one in stored:
@@ -107,9 +101,10 @@ class _Slabs:
                 files, begin = one.files, len(of_slabs) + 1  # the place before is that of missing chunks
                 of_slabs += [-1, *[numbers.setdefault(file, len(numbers)) for file in files]]
             begins.append(begin)
-        table[:, 0] += np.repeat(begins, counts)
-        table[:, 0] = np.array(of_slabs)[table[:, 0]]
-        self._files, self._table = tuple(numbers), table
+        places = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3)
+        self._files, self._table = tuple(numbers), (table := np.empty((3, len(places)), np.int64).T)
+        table[:, 1:] = places[:, 1:]  # columns are contiguous: NumPy goes through these several times as fast
+        np.take(of_slabs, places[:, 0] + np.repeat(begins, counts), out=table[:, 0], mode="clip")
         absent, small = np.flatnonzero(table[:, 0] < 0), np.flatnonzero(table[:, 2] <= scheme.tail)
         self._unsound = np.searchsorted(ends, small[table[small, 0] >= 0], "right")
         present = counts - np.bincount(np.searchsorted(ends, absent, "right"), minlength=len(plans))

@@ -20,7 +20,7 @@ from kernels.common.memory import empty, zeros
 from pipeline.errors import PipelineError
 from pipeline.gpu import decompress
 from pipeline.gpu.loads import Begun, to_native
-from pipeline.gpu.slabs import Plan
+from pipeline.gpu.slabs import Plan, counts_of
 from pipeline.gpu.transfer import gather
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.pieces import Piece
@@ -64,26 +64,26 @@ class Batch:
 
     def __init__(self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64], room: Room) -> None:
         self.plans, self.scheme, self.room, self.chunks = plans, plans[0].scheme, room, len(table)
-        self.counts = np.array([plan.chunks for plan in plans])
+        self.counts = counts_of(plans)
         self.absent = np.flatnonzero(table[:, 0] < 0)
         self.present = np.arange(self.chunks)
         if len(self.absent):
             self.present = np.delete(self.present, self.absent)
             table = table[self.present]
-        begins, sorted_ = _runs(table)
+        edges, sorted_ = _edges(table)
         if not sorted_:
             order = np.lexsort((table[:, 1], table[:, 0]))
             self.present, table = self.present[order], table[order]
-            begins, _ = _runs(table)
+            edges, _ = _edges(table)
         self.sizes = table[:, 2]
         self.starts = np.zeros(len(table) + 1, np.int64)
         np.cumsum(self.sizes, out=self.starts[1:])
-        numbers, offsets, _ = table[begins].T
-        used, of_used = np.unique(numbers, return_inverse=True)
-        self.files = tuple(files[number] for number in used.tolist())
-        self.runs = np.stack([of_used, offsets, np.diff(self.starts[begins], append=self.starts[-1])], 1)
-        whole = all(plan.piece.nbytes == plan.decoded for plan in plans[:-1])
-        self.in_order = whole and all(plan.in_order for plan in plans)
+        numbers, offsets, _ = table[edges[:-1]].T
+        others = np.concatenate([[True], numbers[1:] != numbers[:-1]])
+        self.files = tuple(files[number] for number in numbers[others].tolist())
+        self.runs = np.array([np.cumsum(others) - 1, offsets, np.diff(self.starts[edges])]).T
+        whole = [plan.piece.nbytes for plan in plans[:-1]] == (self.counts[:-1] * self.scheme.chunk_bytes).tolist()
+        self.in_order = whole and plans[-1].in_order
 
     def begin(self, order: int, slot: Any) -> Begun:
         """Start to read the stored chunks into a buffer on the device; `order` as `pipeline.gpu.transfer.opened` has
@@ -95,14 +95,13 @@ class Batch:
         return Decoding(self, stored)
 
 
-def _runs(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
-    """Numbers of chunks with which byte runs begin, and whether all chunks are in the order of files and offsets."""
+def _edges(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
+    """Numbers of the chunks with which byte runs begin, and behind the last one; and whether chunks are in order."""
     files, offsets, sizes = table.T
-    begins = 1 + np.flatnonzero((files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1]))
-    before, behind = table[begins - 1, :2], table[begins, :2]  # chunks of a run are in order
-    further, same = (behind > before).T, behind[:, 0] == before[:, 0]
-    in_order = further[0] | same & (behind[:, 1] >= before[:, 1])
-    return np.concatenate([[0], begins]), bool(in_order.all())
+    edges = 1 + np.flatnonzero((files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1]))
+    before, behind = table[edges - 1].T, table[edges].T  # those inside of a run are in order
+    in_order = (behind[0] > before[0]) | (behind[0] == before[0]) & (behind[1] >= before[1])
+    return np.concatenate([[0], edges, [len(table)]]), bool(in_order.all())
 
 
 class Decoding:

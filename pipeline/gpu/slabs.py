@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,20 +90,28 @@ class Plan(NamedTuple):
     Attributes
     ----------
     piece, slab, scheme
-    chunks
-        Number of its chunks, also of missing ones.
-    decoded
-        Bytes of all of them.
-    in_order
-        Whether the decoded chunks begin with the samples of the slab in C order.
     """
 
     piece: BlockPiece
     slab: Slab
     scheme: Scheme
-    chunks: int
-    decoded: int
-    in_order: bool
+
+    @property
+    def chunks(self) -> int:
+        """Number of its chunks, also of missing ones."""
+        return len(self.slab.stored.places) // PLACE_BYTES
+
+    @property
+    def decoded(self) -> int:
+        """Bytes of all of them."""
+        return self.chunks * self.scheme.chunk_bytes
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the decoded chunks begin with the samples of the slab in C order."""
+        region, chunks = self.slab.region, self.slab.grid.chunks
+        begins = self.decoded == self.piece.decoded or (len(region) == 1 and region[0][0] % chunks[0] == 0)
+        return self.scheme.runs and begins
 
     @property
     def wanted(self) -> slice:
@@ -147,19 +156,18 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any], before: Plan | None = None) -
     """
     if not isinstance(piece, BlockPiece) or not isinstance(slab := piece.block, Slab):
         return None
-    grid, region, like = slab.grid, slab.region, before.slab if before else None
-    if (like is None or slab.stored.files is not like.stored.files) and any(file.remote for file in slab.stored.files):
+    files = slab.stored.files
+    if not (before and files is before.slab.stored.files) and any(file.remote for file in files):
         return None
-    if before and like and grid is like.grid and slab.decode is like.decode and slab.fill == like.fill:
-        scheme = before.scheme
-    elif (of_slab := _scheme_of(slab, dtype)) is not None:
-        scheme = of_slab
-    else:
-        return None
-    chunks = len(slab.stored.places) // PLACE_BYTES
-    decoded = chunks * scheme.chunk_bytes
-    begins = decoded == piece.decoded or (len(region) == 1 and region[0][0] % grid.chunks[0] == 0)
-    return Plan(piece, slab, scheme, chunks, decoded, scheme.runs and begins)
+    if before and slab.grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
+        return Plan(piece, slab, before.scheme)
+    scheme = _scheme_of(slab, dtype)
+    return Plan(piece, slab, scheme) if scheme else None
+
+
+def counts_of(plans: Sequence[Plan]) -> NDArray[np.int64]:
+    """Number of chunks of each slab, also of missing ones."""
+    return np.array([len(plan.slab.stored.places) for plan in plans]) // PLACE_BYTES
 
 
 def _axes(slab: Slab) -> tuple[int, ...]:
