@@ -48,7 +48,7 @@ def _unpacked(column: Columns | list[Any]) -> list[Any]:
     if isinstance(column, list):
         return column
     columns = [_unpacked(one) for one in column.columns]
-    values = list(map(object.__new__, repeat(column.kind, len(columns[0]))))
+    values: list[Any] = list(map(object.__new__, repeat(column.kind, len(columns[0]))))
     for field, of_field in zip(dataclasses.fields(column.kind), columns, strict=True):
         deque(map(object.__setattr__, values, repeat(field.name), of_field), 0)  # frozen ones, too; a loop in C
     return values
