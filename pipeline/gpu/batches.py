@@ -53,13 +53,12 @@ def batches(
     most = int(MEMORY * nbytes)
     ahead = spare // DECODED >= most  # smaller batches are slower than one after another
     room = Room(nbytes, min(spare, most), ahead, limit)
-    waiting, before = list[Plan](), None
-    full = window = WINDOW
+    waiting, before, full, window = list[Plan](), None, WINDOW, WINDOW
     for piece in pieces:
         plan = plan_of(piece, dtype, before)
         if waiting and (plan is None or plan.scheme != waiting[0].scheme):
             yield from (part for part, _ in _Slabs(waiting, room).batches(more=False))
-            waiting, full = [], WINDOW
+            waiting, full, window = [], WINDOW, WINDOW
         elif len(waiting) == full:  # the first batches are read while further slabs are planned
             planned = 0
             for part, end in _Slabs(waiting, room).batches(more=True):

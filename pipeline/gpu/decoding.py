@@ -60,6 +60,26 @@ class Batch:
         Where these are, as `pipeline.storage.formats.places.Stored.table` has it.
     room
         For it.
+
+    Attributes
+    ----------
+    chunks, counts
+        Number of chunks, also of missing ones: of all, and of each slab.
+    absent
+        Numbers of the missing ones.
+    present
+        Numbers of the others, by file and offset.
+    sizes
+        Bytes of these as they are stored.
+    starts
+        Where each of these begins in the buffer, and where the last one ends.
+    files
+        That these are stored in.
+    runs
+        Byte runs of these, as `pipeline.gpu.transfer.gather` takes them. Those that lie one after another are one:
+        thousands of reads of some KiB each would take longer than the bus.
+    in_order
+        Whether the samples of all pieces lie one after another in the decoded chunks.
     """
 
     def __init__(self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64], room: Room) -> None:
