@@ -109,7 +109,8 @@ class _Slabs:
         present = counts - np.bincount(np.searchsorted(ends, absent, "right"), minlength=len(plans))
         self._decoded = counts * scheme.chunk_bytes
         # Before each slab, and after the last one: chunks that are not missing, bytes as stored, and decoded.
-        sums = np.cumsum(present), np.cumsum(table[:, 2])[ends - 1], ends * scheme.chunk_bytes
+        stored_bytes = np.add.reduceat(table[:, 2], ends - counts)
+        sums = np.cumsum(present), np.cumsum(stored_bytes), ends * scheme.chunk_bytes
         self._present, self._stored, self._all_decoded = (np.concatenate([[0], sum_]) for sum_ in sums)
 
     def batches(self, more: bool) -> Iterator[tuple[Batch | AnyPiece, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +49,7 @@ CHECKSUMS: dict[Step, str] = {crc32c: "Crc32c", fletcher32: "Fletcher32"}  # as 
 PLACE_BYTES = 3 * np.dtype(np.int64).itemsize  # of a row of `pipeline.storage.formats.places.Stored.table`
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(NamedTuple):
     """How chunks are stored; those that are decompressed together have the same one.
 
     Attributes
