@@ -101,9 +101,11 @@ class _Slabs:
                 of_slabs += [-1, *[numbers.setdefault(file, len(numbers)) for file in files]]
             begins.append(begin)
         places = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3)
-        self._files, self._table = tuple(numbers), (table := np.empty((3, len(places)), np.int64).T)
-        table[:, 1:] = places[:, 1:]  # columns are contiguous: NumPy goes through these several times as fast
+        # Each column is contiguous, since NumPy goes through such ones several times as fast.
+        table = np.empty((3, len(places)), np.int64).T
+        table[:, 1:] = places[:, 1:]
         np.take(of_slabs, places[:, 0] + np.repeat(begins, counts), out=table[:, 0], mode="clip")
+        self._files, self._table = tuple(numbers), table
         absent, small = np.flatnonzero(table[:, 0] < 0), np.flatnonzero(table[:, 2] <= scheme.tail)
         self._unsound = np.searchsorted(ends, small[table[small, 0] >= 0], "right")
         present = counts - np.bincount(np.searchsorted(ends, absent, "right"), minlength=len(plans))
