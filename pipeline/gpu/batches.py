@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from pipeline.gpu.decoding import Batch, Room
 from pipeline.gpu.decompress import workspace_bytes
 from pipeline.gpu.loads import DECODED
-from pipeline.gpu.slabs import DEFLATED, Plan, plan_of
+from pipeline.gpu.slabs import DEFLATED, Plan, counts_of, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.threads import cores
@@ -54,34 +53,27 @@ def batches(
     most = int(MEMORY * nbytes)
     ahead = spare // DECODED >= most  # smaller batches are slower than one after another
     room = Room(nbytes, min(spare, most), ahead, limit)
-    for scheme, some in groupby(_planned(pieces, dtype), lambda one: None if isinstance(one, AnyPiece) else one.scheme):
-        if scheme is None:
-            yield from (one for one in some if isinstance(one, AnyPiece))
-        else:
-            yield from _in_batches((one for one in some if isinstance(one, Plan)), room)
-
-
-def _planned(pieces: Iterable[AnyPiece], dtype: np.dtype[Any]) -> Iterator[Plan | AnyPiece]:
-    """How each piece is decompressed, or the piece itself if it cannot be."""
-    plan = None
+    waiting, before, full, window = list[Plan](), None, WINDOW, WINDOW
     for piece in pieces:
-        planned = plan_of(piece, dtype, plan)
-        plan = planned or plan
-        yield planned or piece
-
-
-def _in_batches(plans: Iterator[Plan], room: Room) -> Iterator[Batch | AnyPiece]:
-    """Slabs of the same scheme, as `_Slabs` has them: the first batches are read while further ones are planned."""
-    waiting, window, more = list[Plan](), WINDOW, True
-    while more:
-        added = [*islice(plans, window)]
-        waiting += added
-        more, planned = len(added) == window, 0
-        for part, end in _Slabs(waiting, room).batches(more) if waiting else ():
-            yield part
-            planned = end
-        window = WINDOW if planned else 2 * window  # all that wait are looked at again
-        del waiting[:planned]
+        plan = plan_of(piece, dtype, before)
+        if waiting and (plan is None or plan.scheme != waiting[0].scheme):
+            yield from (part for part, _ in _Slabs(waiting, room).batches(more=False))
+            waiting, full, window = [], WINDOW, WINDOW
+        elif len(waiting) == full:  # the first batches are read while further slabs are planned
+            planned = 0
+            for part, end in _Slabs(waiting, room).batches(more=True):
+                yield part
+                planned = end
+            window = WINDOW if planned else 2 * window  # all that wait are looked at again
+            del waiting[:planned]
+            full = len(waiting) + window
+        if plan is None:
+            yield piece
+        else:
+            before = plan
+            waiting.append(plan)
+    if waiting:
+        yield from (part for part, _ in _Slabs(waiting, room).batches(more=False))
 
 
 class _Slabs:
@@ -99,24 +91,29 @@ class _Slabs:
         self._scheme = scheme = plans[0].scheme
         deflated = scheme.codec in DEFLATED
         self._least = max(LEAST_CHUNKS, DEFLATED_PER_CORE * cores() if deflated else 0)
-        counts = np.array([plan.chunks for plan in plans])
-        self._ends = np.cumsum(counts)
-        begins = self._ends - counts
-        self._table = np.frombuffer(b"".join(plan.slab.stored.places for plan in plans), np.int64).reshape(-1, 3).copy()
-        there, sizes = self._table[:, 0] >= 0, self._table[:, 2]
-        numbers: dict[Piece, int] = {}
-        of_slabs = [[numbers.setdefault(file, len(numbers)) for file in plan.slab.stored.files] for plan in plans]
-        before = np.repeat(np.cumsum([0, *map(len, of_slabs[:-1])]), counts)
-        self._table[there, 0] = np.array([*chain.from_iterable(of_slabs), -1])[(self._table[:, 0] + before)[there]]
-        self._files = tuple(numbers)
+        stored, counts = [plan.slab.stored for plan in plans], counts_of(plans)
+        self._ends = ends = np.cumsum(counts)
+        numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()
+        files: tuple[Piece, ...] | None = None
+        for one in stored:
+            if one.files is not files:  # slabs that follow one another often have them in common
+                files, begin = one.files, len(of_slabs) + 1  # the place before is that of missing chunks
+                of_slabs += [-1, *[numbers.setdefault(file, len(numbers)) for file in files]]
+            begins.append(begin)
+        places = np.frombuffer(b"".join([one.places for one in stored]), np.int64).reshape(-1, 3)
+        # Each column is contiguous, since NumPy goes through such ones several times as fast.
+        table = np.empty((3, len(places)), np.int64).T
+        table[:, 1:] = places[:, 1:]
+        np.take(of_slabs, places[:, 0] + np.repeat(begins, counts), out=table[:, 0], mode="clip")
+        self._files, self._table = tuple(numbers), table
+        absent, small = np.flatnonzero(table[:, 0] < 0), np.flatnonzero(table[:, 2] <= scheme.tail)
+        self._unsound = np.searchsorted(ends, small[table[small, 0] >= 0], "right")
+        present = counts - np.bincount(np.searchsorted(ends, absent, "right"), minlength=len(plans))
         self._decoded = counts * scheme.chunk_bytes
-        too_small = there & (sizes <= scheme.tail)
-        self._unsound = np.flatnonzero(np.logical_or.reduceat(too_small, begins))
         # Before each slab, and after the last one: chunks that are not missing, bytes as stored, and decoded.
-        sums = np.add.reduceat(there, begins, dtype=np.int64), np.add.reduceat(sizes, begins)
-        self._present, self._stored, self._all_decoded = (
-            np.concatenate([[0], np.cumsum(sum_)]) for sum_ in (*sums, self._decoded)
-        )
+        stored_bytes = np.add.reduceat(table[:, 2], ends - counts)
+        sums = np.cumsum(present), np.cumsum(stored_bytes), ends * scheme.chunk_bytes
+        self._present, self._stored, self._all_decoded = (np.concatenate([[0], sum_]) for sum_ in sums)
 
     def batches(self, more: bool) -> Iterator[tuple[Batch | AnyPiece, int]]:
         """All slabs in order, those that no batch has as their pieces; and after each, how many these were.

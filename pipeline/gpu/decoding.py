@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from kernels.common.memory import empty, zeros
 from pipeline.errors import PipelineError
 from pipeline.gpu import decompress
 from pipeline.gpu.loads import Begun, to_native
-from pipeline.gpu.slabs import Plan
+from pipeline.gpu.slabs import Plan, counts_of
 from pipeline.gpu.transfer import gather
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.pieces import Piece
@@ -60,45 +60,50 @@ class Batch:
         Where these are, as `pipeline.storage.formats.places.Stored.table` has it.
     room
         For it.
+
+    Attributes
+    ----------
+    chunks, counts
+        Number of chunks, also of missing ones: of all, and of each slab.
+    absent
+        Numbers of the missing ones.
+    present
+        Numbers of the others, by file and offset.
+    sizes
+        Bytes of these as they are stored.
+    starts
+        Where each of these begins in the buffer, and where the last one ends.
+    files
+        That these are stored in.
+    runs
+        Byte runs of these, as `pipeline.gpu.transfer.gather` takes them. Those that lie one after another are one:
+        thousands of reads of some KiB each would take longer than the bus.
+    in_order
+        Whether the samples of all pieces lie one after another in the decoded chunks.
     """
 
     def __init__(self, plans: Sequence[Plan], files: Sequence[Piece], table: NDArray[np.int64], room: Room) -> None:
-        self.plans, self.scheme, self.table, self.room = plans, plans[0].scheme, table.copy(), room
-        self.counts = np.array([plan.chunks for plan in plans])
-        used = np.flatnonzero(np.bincount(table[:, 0] + 1)[1:])
-        self.files = tuple(files[number] for number in used.tolist())
-        places = np.zeros(len(files) + 1, np.int64)  # the last one is that of missing chunks
-        places[used], places[-1] = np.arange(len(used)), -1
-        self.table[:, 0] = places[table[:, 0]]
-        _ = self.runs, self.in_order  # while nothing waits for it
-
-    @cached_property
-    def present(self) -> NDArray[np.int64]:
-        """Numbers of the chunks that are not missing, by file and offset."""
-        there = np.flatnonzero(self.table[:, 0] >= 0)
-        files, offsets, _ = (self.table if len(there) == len(self.table) else self.table[there]).T
-        follows = (files[1:] > files[:-1]) | ((files[1:] == files[:-1]) & (offsets[1:] >= offsets[:-1]))
-        return there if follows.all() else there[np.lexsort((offsets, files))]
-
-    @cached_property
-    def places(self) -> NDArray[np.int64]:
-        """File, offset and bytes of these chunks, shape (chunks, 3)."""
-        return self.table[self.present]
-
-    @cached_property
-    def starts(self) -> NDArray[np.int64]:
-        """Where each of them begins in the buffer, and where the last one ends."""
-        return np.concatenate([[0], np.cumsum(self.places[:, 2])])
-
-    @cached_property
-    def runs(self) -> NDArray[np.int64]:
-        """Byte runs of these chunks, as `pipeline.gpu.transfer.gather` takes them. Those that lie one after another are
-        one: thousands of reads of some KiB each would take longer than the bus."""
-        runs = self.places
-        files, offsets, sizes = runs.T
-        apart = (files[1:] != files[:-1]) | (offsets[1:] != (offsets + sizes)[:-1])
-        begins = np.flatnonzero(np.concatenate([[True], apart]))
-        return np.stack([files[begins], offsets[begins], np.add.reduceat(sizes, begins)], 1)
+        self.plans, self.scheme, self.room, self.chunks = plans, plans[0].scheme, room, len(table)
+        self.counts = counts_of(plans)
+        self.absent = np.flatnonzero(table[:, 0] < 0)
+        self.present = np.arange(self.chunks)
+        if len(self.absent):
+            self.present = np.delete(self.present, self.absent)
+            table = table[self.present]
+        edges, sorted_ = _edges(table)
+        if not sorted_:
+            order = np.lexsort((table[:, 1], table[:, 0]))
+            self.present, table = self.present[order], table[order]
+            edges, _ = _edges(table)
+        self.sizes = table[:, 2]
+        self.starts = np.zeros(len(table) + 1, np.int64)
+        np.cumsum(self.sizes, out=self.starts[1:])
+        numbers, offsets, _ = table[edges[:-1]].T
+        others = np.concatenate([[True], numbers[1:] != numbers[:-1]])
+        self.files = tuple(files[number] for number in numbers[others].tolist())
+        self.runs = np.array([np.cumsum(others) - 1, offsets, np.diff(self.starts[edges])]).T
+        whole = [plan.piece.nbytes for plan in plans[:-1]] == (self.counts[:-1] * self.scheme.chunk_bytes).tolist()
+        self.in_order = whole and plans[-1].in_order
 
     def begin(self, order: int, slot: Any) -> Begun:
         """Start to read the stored chunks into a buffer on the device; `order` as `pipeline.gpu.transfer.opened` has
@@ -109,11 +114,14 @@ class Batch:
         """Start to decompress stored chunks on the device, after what is on the current stream."""
         return Decoding(self, stored)
 
-    @cached_property
-    def in_order(self) -> bool:
-        """Whether the samples of all pieces lie one after another in the decoded chunks."""
-        whole = all(plan.piece.nbytes == plan.decoded for plan in self.plans[:-1])
-        return whole and all(plan.in_order for plan in self.plans)
+
+def _edges(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
+    """Numbers of the chunks with which byte runs begin, and behind the last one; and whether chunks are in order."""
+    files, offsets, sizes = table.T
+    edges = 1 + np.flatnonzero((files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + sizes[:-1]))
+    before, behind = table[edges - 1].T, table[edges].T  # those inside of a run are in order
+    in_order = (behind[0] > before[0]) | (behind[0] == before[0]) & (behind[1] >= before[1])
+    return np.concatenate([[0], edges, [len(table)]]), bool(in_order.all())
 
 
 class Decoding:
@@ -131,8 +139,7 @@ class Decoding:
         import cupy
 
         scheme, self._batch = batch.scheme, batch
-        self._absent = np.flatnonzero(batch.table[:, 0] < 0)
-        allocated, nbytes = zeros if len(self._absent) else empty, len(batch.table) * scheme.chunk_bytes
+        allocated, nbytes = zeros if len(batch.absent) else empty, batch.chunks * scheme.chunk_bytes
         workspace = decompress.workspace_bytes(scheme.codec, len(batch.present), scheme.chunk_bytes) or 0
         _make_room(nbytes + workspace, batch.room.limit)
         self._flat: Any = allocated("decompress", nbytes, np.uint8)
@@ -145,7 +152,7 @@ class Decoding:
             self.began = beside.record() if batch.room.ahead else None
             try:
                 self._under_way = decompress.started(
-                    scheme, stored, batch.starts[:-1], batch.places[:, 2], self._flat, batch.present
+                    scheme, stored, batch.starts[:-1], batch.sizes, self._flat, batch.present
                 )
             except PipelineError:  # nvCOMP does not end
                 raise
@@ -173,16 +180,16 @@ class Decoding:
     def samples(self) -> Any:
         """Samples of all pieces, in native byte order; on the current stream."""
         batch, dtype = self._batch, self._batch.scheme.dtype
-        flat, right = self._decompressed()
-        if right.all() and batch.in_order:
-            last = (len(batch.table) - batch.counts[-1]) * batch.scheme.chunk_bytes // dtype.itemsize
+        flat, wrong = self._decompressed()
+        if batch.in_order and not len(wrong):
+            last = (batch.chunks - batch.counts[-1]) * batch.scheme.chunk_bytes // dtype.itemsize
             wanted = slice(batch.plans[0].wanted.start, int(last) + batch.plans[-1].wanted.stop)
             return to_native(flat.view(dtype.newbyteorder("="))[wanted], dtype)
         _make_room(2 * flat.nbytes, batch.room.limit)
         ends = (np.cumsum(batch.counts) * batch.scheme.chunk_bytes).tolist()
         parts = (
-            to_native(plan.samples(flat[begin:end]), dtype) if good else plan.decoded_on_host()
-            for plan, begin, end, good in zip(batch.plans, [0, *ends], ends, right, strict=False)
+            plan.decoded_on_host() if number in wrong else to_native(plan.samples(flat[begin:end]), dtype)
+            for number, (plan, begin, end) in enumerate(zip(batch.plans, [0, *ends], ends, strict=False))
         )
         if len(batch.plans) == 1:
             return next(parts)
@@ -194,14 +201,13 @@ class Decoding:
             filled += len(part)
         return out
 
-    def _decompressed(self) -> tuple[Any, NDArray[np.bool_]]:
-        """Bytes of all chunks, one after another, and of each slab whether all its chunks are right."""
+    def _decompressed(self) -> tuple[Any, NDArray[np.int64]]:
+        """Bytes of all chunks, one after another, and numbers of the slabs with chunks that are not right."""
         import cupy
 
         batch, scheme, flat, self._flat = self._batch, self._batch.scheme, self._flat, None
-        right = np.ones(len(batch.table), bool)
         self.get()
-        right[batch.present], safe = self._under_way.right()
+        right, safe = self._under_way.right()
         if not safe:
             self._find_damage()
             raise PipelineError(
@@ -211,11 +217,11 @@ class Decoding:
         if scheme.unshuffled:
             _make_room(flat.nbytes, batch.room.limit)
             flat = unshuffle(flat, scheme.unshuffled, scheme.chunk_bytes)
-        if len(self._absent):
+        if len(batch.absent):
             itemsize = scheme.dtype.itemsize
             samples = flat.reshape(-1, scheme.chunk_bytes // itemsize, itemsize)
-            samples[cupy.asarray(self._absent)] = cupy.asarray(np.frombuffer(scheme.fill, np.uint8))
-        return flat, np.logical_and.reduceat(right, np.cumsum(batch.counts) - batch.counts)
+            samples[cupy.asarray(batch.absent)] = cupy.asarray(np.frombuffer(scheme.fill, np.uint8))
+        return flat, np.searchsorted(np.cumsum(batch.counts), batch.present[~right], "right")
 
 
 def _make_room(nbytes: int, limit: int) -> None:

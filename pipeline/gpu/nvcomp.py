@@ -90,9 +90,10 @@ def decompress(
     import cupy
 
     loaded, number = library(), len(starts)
-    targets = out.data.ptr + chunk_bytes * places
-    given = np.stack([stored.data.ptr + starts, sizes, np.full(number, chunk_bytes), targets])
-    arguments = cupy.asarray(given.astype(np.uint64))
+    given = np.empty((4, number), np.uint64)
+    given[0], given[3] = stored.data.ptr + starts, out.data.ptr + chunk_bytes * places
+    given[1], given[2] = sizes, chunk_bytes
+    arguments = cupy.asarray(given)
     compressed, nbytes, most, decompressed = (arguments[row].data.ptr for row in range(4))
     workspace = empty("nvCOMP", workspace_bytes(number, chunk_bytes) or 1, np.uint8)
     results = zeros("nvCOMP", 3 * number, np.uint32)  # sizes of 64 bits, then statuses

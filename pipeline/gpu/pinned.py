@@ -185,10 +185,10 @@ def _known(file: Piece) -> tuple[int, ...]:
     """What `PLANNED` has behind the path."""
     if not isinstance(identity := file.identity, Identity):
         return (-1, 0, 0, 0, 0, 0, 0)
-    size, *others, machine = identity
-    flags = (MTIME, CTIME, INODE, DEVICE * (machine == this_machine()))
-    known = sum(flag for flag, other in zip(flags, others, strict=True) if other is not None)
-    return (-1, IDENTIFIED | known, size, *(other or 0 for other in others))
+    size, mtime, ctime, inode, device, machine = identity
+    known = IDENTIFIED | (mtime is not None and MTIME) | (ctime is not None and CTIME) | (inode is not None and INODE)
+    known |= device is not None and machine == this_machine() and DEVICE
+    return -1, known, size, mtime or 0, ctime or 0, inode or 0, device or 0
 
 
 class Writer(_Threads):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,18 +21,23 @@ from pipeline.storage.pieces import AnyPiece, BlockPiece
 HEAD = 14  # bytes of a stored chunk that tell whether nvCOMP can take it
 Heads = NDArray[np.uint8]  # these, shape (chunks, HEAD)
 Fits = NDArray[np.bool_]  # of each chunk
+MAGIC = 0xFD2FB528  # of a Zstandard frame
 MASKS = np.array([256**length - 1 for length in range(9)], np.uint64)  # of numbers of so many bytes
 
 
 def zstd_fits(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
     """Which chunks are a frame, without a dictionary, that says that it gives `chunk_bytes` (RFC 8878, 3.1.1.1)."""
-    flags = heads[:, 4].astype(np.int64)
+    words = np.zeros((len(heads), 16), np.uint8)
+    words[:, :HEAD] = heads
+    low, high = np.ascontiguousarray(words.view("<u8").T)
+    flags = low >> 32 & 0xFF
     single, kind = flags >> 5 & 1, flags >> 6
-    length, start = np.where(kind, 1 << kind, single), 6 - single
-    declared = np.where(single, *(heads[:, first : first + 8].copy().view("<u8")[:, 0] for first in (5, 6)))
-    declared = (declared & MASKS[length]) + np.where(length == 2, np.uint64(256), np.uint64(0))
-    frame = (heads[:, :4] == np.frombuffer(b"\x28\xb5\x2f\xfd", np.uint8)).all(1) & (flags & 0b1011 == 0)
-    return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > start + length + 3))
+    length = np.where(kind, 1 << kind, single)
+    declared = np.where(single, low >> 40 | high << 24, low >> 48 | high << 16) & MASKS[length]
+    declared += np.where(length == 2, np.uint64(256), np.uint64(0))
+    frame = (low & 0xFFFFFFFF == MAGIC) & (flags & 0b1011 == 0)
+    least = (6 - single + length + 3).astype(np.int64)
+    return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > least))
 
 
 ZSTD = "Zstd"  # by nvCOMP; others as `kernels.common.decompress` names them, which trusts nothing that a chunk says
@@ -44,8 +49,7 @@ CHECKSUMS: dict[Step, str] = {crc32c: "Crc32c", fletcher32: "Fletcher32"}  # as 
 PLACE_BYTES = 3 * np.dtype(np.int64).itemsize  # of a row of `pipeline.storage.formats.places.Stored.table`
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(NamedTuple):
     """How chunks are stored; those that are decompressed together have the same one.
 
     Attributes
@@ -84,20 +88,28 @@ class Plan(NamedTuple):
     Attributes
     ----------
     piece, slab, scheme
-    chunks
-        Number of its chunks, also of missing ones.
-    decoded
-        Bytes of all of them.
-    in_order
-        Whether the decoded chunks begin with the samples of the slab in C order.
     """
 
     piece: BlockPiece
     slab: Slab
     scheme: Scheme
-    chunks: int
-    decoded: int
-    in_order: bool
+
+    @property
+    def chunks(self) -> int:
+        """Number of its chunks, also of missing ones."""
+        return len(self.slab.stored.places) // PLACE_BYTES
+
+    @property
+    def decoded(self) -> int:
+        """Bytes of all of them."""
+        return self.chunks * self.scheme.chunk_bytes
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the decoded chunks begin with the samples of the slab in C order."""
+        region, chunks = self.slab.region, self.slab.grid.chunks
+        begins = self.decoded == self.piece.decoded or (len(region) == 1 and region[0][0] % chunks[0] == 0)
+        return self.scheme.runs and begins
 
     @property
     def wanted(self) -> slice:
@@ -142,20 +154,18 @@ def plan_of(piece: AnyPiece, dtype: np.dtype[Any], before: Plan | None = None) -
     """
     if not isinstance(piece, BlockPiece) or not isinstance(slab := piece.block, Slab):
         return None
-    for file in slab.stored.files:
-        if file.remote:
-            return None
-    grid, region = slab.grid, slab.region
-    if before and grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
-        scheme = before.scheme
-    elif (of_slab := _scheme_of(slab, dtype)) is not None:
-        scheme = of_slab
-    else:
+    files = slab.stored.files
+    if not (before and files is before.slab.stored.files) and any(file.remote for file in files):
         return None
-    chunks = len(slab.stored.places) // PLACE_BYTES
-    decoded = chunks * scheme.chunk_bytes
-    begins = decoded == piece.decoded or (len(region) == 1 and region[0][0] % grid.chunks[0] == 0)
-    return Plan(piece, slab, scheme, chunks, decoded, scheme.runs and begins)
+    if before and slab.grid is before.slab.grid and slab.decode is before.slab.decode and slab.fill == before.slab.fill:
+        return Plan(piece, slab, before.scheme)
+    scheme = _scheme_of(slab, dtype)
+    return Plan(piece, slab, scheme) if scheme else None
+
+
+def counts_of(plans: Sequence[Plan]) -> NDArray[np.int64]:
+    """Number of chunks of each slab, also of missing ones."""
+    return np.array([len(plan.slab.stored.places) for plan in plans]) // PLACE_BYTES
 
 
 def _axes(slab: Slab) -> tuple[int, ...]:

@@ -193,7 +193,7 @@ def _cut(source: Source, chunk_bytes: int, verify: str, seed: int, part_bytes: i
             if isinstance(piece, Piece) and length < left and step >= 256 * ALIGNMENT:
                 excess = (piece.offset + done + length) % ALIGNMENT
                 length -= excess if excess % itemsize == 0 and excess < length else 0
-            pieces.append(piece.cut(done, length))
+            pieces.append(piece.cut(done, length) if length < piece.nbytes else piece)
             done, filled = done + length, filled + length
             if length < left or filled >= step:
                 yield close()

@@ -7,8 +7,10 @@ while the GIL keeps transfers and kernels from being started.
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 
@@ -37,18 +39,16 @@ def _packed(values: list[Any]) -> Columns | list[Any]:
     # What is shared stays as it is: pickle keeps it once.
     if not dataclasses.is_dataclass(kind) or len(set(map(id, values))) < len(values):
         return values
-    if any(type(value) is not kind for value in values):
+    if set(map(type, values)) != {kind}:
         return values
-    names = [field.name for field in dataclasses.fields(kind)]
-    return Columns(kind, tuple(_packed([getattr(value, name) for value in values]) for name in names))
+    return Columns(kind, tuple(_packed([*map(attrgetter(field.name), values)]) for field in dataclasses.fields(kind)))
 
 
 def _unpacked(column: Columns | list[Any]) -> list[Any]:
     if isinstance(column, list):
         return column
-    names, values = [field.name for field in dataclasses.fields(column.kind)], []
-    for row in zip(*map(_unpacked, column.columns), strict=True):
-        value: Any = object.__new__(column.kind)
-        value.__dict__.update(zip(names, row, strict=True))
-        values.append(value)
+    columns = [_unpacked(one) for one in column.columns]
+    values: list[Any] = list(map(object.__new__, repeat(column.kind, len(columns[0]))))
+    for field, of_field in zip(dataclasses.fields(column.kind), columns, strict=True):
+        deque(map(object.__setattr__, values, repeat(field.name), of_field), 0)  # frozen ones, too; a loop in C
     return values

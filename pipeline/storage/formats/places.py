@@ -97,6 +97,7 @@ class Places:
 
     def __init__(self, counts: Sequence[int]) -> None:
         self.files: list[Piece] = []
+        self._last: tuple[list[int], tuple[Piece, ...]] = [-1], ()
         self.table = np.full((*counts, 3), (-1, 0, 0), np.int64)
 
     def add(self, file: Piece) -> int:
@@ -128,4 +129,8 @@ class Places:
         numbers = rows[:, 0]
         used = sorted({*numbers.tolist(), -1})  # the first one is that of missing chunks
         rows[:, 0] = np.searchsorted(used, numbers) - 1
-        return Stored(tuple(self.files[number] for number in used[1:]), rows.tobytes())
+        before, files = self._last
+        if used != before:  # slabs that follow one another often have them in common, and share them
+            files = tuple(self.files[number] for number in used[1:])
+            self._last = used, files
+        return Stored(files, rows.tobytes())

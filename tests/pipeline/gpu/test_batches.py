@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,56 @@ def test_host_decodes_only_the_slab_of_a_chunk_that_the_device_does_not_take(
     got, _ = samples_of(written.item, 0, written.array.size)
     np.testing.assert_array_equal(got, written.array.reshape(-1))
     assert len(on_host) == len(slabs_) == 1 < slabs_[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_reads_of_a_batch_are_its_chunks(tmp_path: Path, library: Any, seed: int) -> None:
+    """Slabs of several files in any order, some of which they share, with gaps between chunks and missing chunks."""
+    source = open_source((CASES["hdf5 one dimension"].written(tmp_path).item,))
+    piece, random = next(iter(source.pieces())), np.random.default_rng(seed)
+    assert isinstance(piece, BlockPiece) and isinstance(piece.block, Slab)
+    files, pieces, expected = [Piece(f"{name}", 0, 10**6, None) for name in "abcd"], [], []
+    for _ in range(random.integers(1, 30)):
+        of_slab = [files[number] for number in random.permutation(4)[: random.integers(1, 3)]]
+        count = random.integers(1, 9)
+        sizes = random.integers(1, 4, count)
+        gaps = random.choice([0, 0, 0, 1], count)
+        offsets = random.integers(100) + np.cumsum(sizes + gaps) - sizes
+        table = np.stack([np.sort(random.integers(0, len(of_slab), count)), offsets, sizes], 1)
+        if random.integers(2):
+            table[random.permutation(count)[: random.integers(1 + count // 2)]] = -1, 0, 0
+        if random.integers(2):
+            random.shuffle(table)
+        stored = replace(piece.block.stored, files=tuple(of_slab), places=table.tobytes())
+        pieces.append(replace(piece, block=replace(piece.block, stored=stored)))
+        expected.append([(of_slab[number].path, *place) if number >= 0 else None for number, *place in table.tolist()])
+    seen = 0
+    for part in batches(pieces, source.dtype, 100):
+        slabs_ = len(part.plans) if isinstance(part, Batch) else 1
+        chunks = [chunk for slab in expected[seen : seen + slabs_] for chunk in slab]
+        seen += slabs_
+        if not isinstance(part, Batch):
+            assert part is pieces[seen - 1] and not any(chunks)
+            continue
+        runs = [(part.files[number].path, first, nbytes) for number, first, nbytes in part.runs.tolist()]
+        read = [(path, first + byte) for path, first, nbytes in runs for byte in range(nbytes)]
+        assert len(set(part.files)) == len(part.files) == len({path for path, *_ in runs})
+        assert part.starts[-1] == len(read) <= 100 and part.chunks == len(chunks)
+        assert part.absent.tolist() == [number for number, chunk in enumerate(chunks) if chunk is None]
+        assert sorted({*part.present.tolist(), *part.absent.tolist()}) == [*range(len(chunks))]
+        for number, start, nbytes in zip(
+            part.present.tolist(), part.starts.tolist(), part.sizes.tolist(), strict=False
+        ):
+            path, first, _ = chunks[number] or ("", 0, 0)
+            assert read[start : start + nbytes] == [(path, first + byte) for byte in range(nbytes)]
+            assert nbytes == (chunks[number] or ("", 0, 0))[2]
+        order = part.runs[:, :2].tolist()
+        assert order == sorted(order)
+        joined = [
+            (path, first + nbytes) == (other, begin) for (path, first, nbytes), (other, begin, _) in pairwise(runs)
+        ]
+        assert not any(joined)
+    assert seen == len(pieces)
 
 
 def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path, library: Any) -> None:
