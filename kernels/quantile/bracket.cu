@@ -29,11 +29,11 @@ inline __device__ u32 mixed(u32 x) {
 
 // The place in a stratum is pseudo-random, so that no period is met.
 // `state`: how many blocks have arrived; NaN that were drawn; then of each target, in ascending order, a share of the numbers
-// and how many numbers beyond that it lies, which is replaced by its place among the numbers that were drawn, and which is written
-// to `ranks`, too, if there is one. `held`: how many samples each block drew.
+// and how many numbers beyond that it lies. The share is replaced by its place among the numbers that were drawn; the rank there,
+// or the nearest one, is where a search in `picked` by `quantile_pick` looks for it. `held`: how many samples each block drew.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u32 targets, u64* state, u64* ranks) {
+quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u32 targets, u64* state, u64* picked) {
     const u64 strata = u64(gridDim.x) * THREADS, i = u64(blockIdx.x) * THREADS + threadIdx.x;
     const u64 first = i * u64(n) / strata, size = (i + 1) * u64(n) / strata - first;
     const T x = samples[first + (mixed(u32(i)) * size >> 32)];
@@ -47,7 +47,7 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u32 targets, u64* 
     const double share = __longlong_as_double(i64(of_target[0])), beyond = __longlong_as_double(i64(of_target[targets]));
     const i64 place = __double2ll_rn(double(numbers) * share + beyond);
     of_target[0] = u64(place);
-    ranks[threadIdx.x] = u64(max(min(place, numbers - 1), i64(0)));
+    picked[1 + targets + threadIdx.x] = u64(max(min(place, numbers - 1), i64(0)));
 }
 
 // `range`: how many targets are fit to be ends of ranges, two and two, then the bits of the samples there. `drawn` and `picked`:
@@ -299,16 +299,16 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
     }
 }
 
-// Of what was gathered in the `ranges` of `range`, as `quantile_sample` wrote it: how many samples are below, equal to and between
-// the keys that `state` has, of which equal ones count once, in `tallies`, which are zeros. The last block adds what the read
-// counted, and writes how many were gathered, then how many of all samples are below, equal to, between and above the keys, and
-// how many are NaN.
+// Of what was gathered in the `ranges` of `range`: counts samples below, equal to and between the keys that `state` has, of which
+// equal ones count once. `proof`: how many blocks have arrived; these counts; then, by the last block, how many were gathered,
+// and, with what the read counted, how many of all samples are below, equal to, between and above the keys, and how many are NaN.
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 1)
-quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* state, const u64* range, u32 ranges, u64* arrived,
-               u64* tallies, const u64* sums, u32 groups, u64* out) {
+quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u64* state, const u64* range, u32 ranges, u64* proof,
+               const u64* sums, u32 groups) {
     using K = typename Key<T>::type;
     constexpr u32 AT_ONCE = 8;  // loads in flight
+    u64 *const tallies = proof + 1, *const out = tallies + 2 * MOST_TARGETS + 1;
     __shared__ K keys[MOST_TARGETS];
     __shared__ u32 number, of_block[2 * MOST_TARGETS + 1];
     if (range[0] != 2 * ranges) return;
@@ -338,7 +338,7 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
     }
     __syncthreads();
     if (threadIdx.x < 2 * number + 1 && of_block[threadIdx.x]) atomicAdd(tallies + threadIdx.x, u64(of_block[threadIdx.x]));
-    if (!is_last(arrived) || threadIdx.x) return;
+    if (!is_last(proof) || threadIdx.x) return;
     u64* const around = out + 1;
     const u64 nan = sums[2 * groups];
     u64 before = 0, kept = 0, below = sums[0] - nan, inside = 0;  // below the range of a group, and gathered in those before

@@ -132,16 +132,11 @@ class _Read:
     _host: Any  # the words, once they were waited for
 
     def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
-        self._stream = current_stream()
-        self._samples, most_blocks = samples, BLOCKS_PER_SM * device.limits().multiprocessors
-        self._drawn_ranges = len(targets) // 2
+        self._samples, self._stream, self._drawn_ranges = samples, current_stream(), len(targets) // 2
         numbers = DRAWN_BYTES // samples.dtype.itemsize
-        sizes = {"sums": sums_of(LEVELS), "held": -(-most_blocks // 2), "proof": PROOF, "drawn": 2 + 2 * len(targets),
-                 "picked": 1 + 3 * len(targets), "every": 3, "held drawn": -(-numbers // THREADS // 2),
-                 "state": 1 + 3 * len(ranks), "range": 1 + 2 * TARGETS, "groups": 1 + 2 * MOST_GROUPS}  # fmt: skip
-        ends = list(accumulate(sizes.values()))
-        self._at = {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
-        self._initial = words = np.zeros(ends[-1], np.uint64)
+        self._at = _layout(BLOCKS_PER_SM * device.limits().multiprocessors, numbers, len(targets), len(ranks))
+        self._initial = words = np.zeros(self._at["groups"].stop, np.uint64)
+        self._parts: dict[str, Any] = {}
         words[self._at["state"]] = Search.words(ranks)
         words[self._at["drawn"]][2:] = np.array(targets).T.reshape(-1).view(np.uint64)
         words[self._at["every"]] = _every(samples.dtype)
@@ -161,7 +156,9 @@ class _Read:
 
     def _of(self, name: str) -> Any:
         """Some of the words on the device."""
-        return self._words[self._at[name]]
+        if name not in self._parts:
+            self._parts[name] = self._words[self._at[name]]
+        return self._parts[name]
 
     def drawn(self) -> tuple[list[Window], Picked, int]:
         """Between which places of the numbers that were drawn ranks lie, what is there, and how many NaN there are."""
@@ -295,6 +292,16 @@ class _Read:
             search.queue(self._kept, self._of("range"), few, self._stream)
             found.keys.update(zip(some, picked_of(search.state.get()).keys, strict=True))
         return found
+
+
+@cache
+def _layout(blocks: int, drawn: int, targets: int, ranks: int) -> dict[str, slice]:
+    """Where the words of a read are; those that another attempt writes again are the last ones."""
+    sizes = {"sums": sums_of(LEVELS), "held": -(-blocks // 2), "proof": PROOF, "drawn": 2 + 2 * targets,
+             "picked": 1 + 3 * targets, "every": 3, "held drawn": -(-drawn // THREADS // 2), "state": 1 + 3 * ranks,
+             "range": 1 + 2 * TARGETS, "groups": 1 + 2 * MOST_GROUPS}  # fmt: skip
+    ends = accumulate(sizes.values())
+    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
 
 @cache

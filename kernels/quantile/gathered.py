@@ -37,7 +37,7 @@ KEPT = 2 + 2 * TARGETS
 PROOF = KEPT + 1 + 2 * TARGETS + 2
 
 # Arguments of each kernel.
-OWN = {"quantile_sample": 7, "quantile_pick": 12, "quantile_ends": 6, "quantile_bracket": 9, "quantile_prove": 12}
+OWN = {"quantile_sample": 7, "quantile_pick": 12, "quantile_ends": 6, "quantile_bracket": 9, "quantile_prove": 10}
 
 INSTANCES = (
     *(f"{kernel}<{C_TYPES[name]}>" for name in WIDE for kernel in OWN if kernel != "quantile_bracket"),
@@ -184,7 +184,7 @@ def _bracket(dtype: np.dtype[Any], levels: int) -> Any:
 
 def queue_sample(samples: Any, drawn: Kept, targets: int, state: Any, picked: Any, stream: Stream) -> None:
     """What is drawn, and the places of targets in it: `state`, as `quantile_sample` has it, and ranks for a search."""
-    where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state, picked[1 + targets :]
+    where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state, picked
     _launch(stream[0], "quantile_sample", samples.dtype)(drawn.held.size, where, stream[1])
 
 
@@ -201,7 +201,7 @@ def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, ga
     levels = levels_of(groups)
     launch = _launch(stream[0], "quantile_bracket", samples.dtype, _shared(levels), levels)
     for start in range(0, samples.size, MOST):
-        part = samples[start : start + MOST]
+        part = samples if samples.size <= MOST else samples[start : start + MOST]
         blocks = min(kept.held.size, -(-part.nbytes // TILE_BYTES))
         arguments = part, np.int64(part.size), sums, *kept[:2], np.uint32(kept.room), range_, np.uint32(groups)
         launch(blocks, (*arguments, np.uint32(gathered)), stream[1])
@@ -213,7 +213,7 @@ def queue_proof(
     """How much is kept, at `KEPT`, and counts around the keys of `state`, behind it."""
     where = *kept[:2], np.uint32(kept.room), np.uint32(ranks), state, range_, np.uint32(ranges)
     groups = np.uint32(1 << levels_of(ranges))
-    arguments = *where, proof, proof[1:], sums, groups, proof[KEPT:]
+    arguments = *where, proof, sums, groups
     _launch(stream[0], "quantile_prove", samples.dtype)(kept.held.size, arguments, stream[1])
 
 
