@@ -203,6 +203,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 room, const u64* range, u32 groups, u32 kept) {
     using K = typename Key<T>::type;
     constexpr u32 GROUPS = 1 << LEVELS, COPIES = ROW_BYTES / sizeof(T), OF_TILE = LOADS * 16 / sizeof(T);
+    constexpr bool FLOATS = IS_FLOAT<T>;
     constexpr u32 TABLE = GROUPS * ROW_BYTES;  // a row for each group, in which lanes have copies, so that no bank is met twice
     // One array, so that one register has its address. Behind the tables: what is kept of a tile, a column for each lane.
     extern __shared__ __align__(16) unsigned char firsts[];
@@ -211,7 +212,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
     if (range[0] != 2 * groups) return;
     for (u32 i = threadIdx.x; i < GROUPS * COPIES; i += THREADS) {
         const u32 group = i / COPIES;
-        const u64 beyond = IS_FLOAT<T> ? ~u64(0) : u64(Key<T>::bits(Key<T>::LAST));  // NaN, which no number reaches
+        const u64 beyond = FLOATS ? ~u64(0) : u64(Key<T>::bits(Key<T>::LAST));  // NaN, which no number reaches
         reinterpret_cast<T*>(firsts)[i] = value_of<T>(group < kept ? range[1 + 2 * group] : beyond);
         reinterpret_cast<T*>(firsts + LASTS)[i] = value_of<T>(group < groups ? range[2 + 2 * group] : u64(Key<T>::bits(Key<T>::LAST)));
     }
@@ -239,7 +240,9 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
         if constexpr (LEVELS > 4) step(Number<4>());
         if constexpr (LEVELS > 3) step(Number<2>());
         if constexpr (LEVELS > 2) step(Number<1>());
-        const bool inside = x >= *reinterpret_cast<const T*>(firsts + row), gathered = inside && (IS_FLOAT<T> || row < limit);
+        const T first = *reinterpret_cast<const T*>(firsts + row);
+        const bool inside = x >= first;
+        const bool gathered = inside && (FLOATS || row < limit);
         add_if<TABLE>(row, inside, one);
         atomicAdd(reinterpret_cast<u32*>(firsts + row + COUNTS), 1u);
         return gathered;
@@ -256,7 +259,7 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
             const bool gathered = count(tile[i]);
             if (gathered) *reinterpret_cast<T*>(firsts + end + STAGED) = tile[i];
             add_if<ROW>(end, gathered, one);
-            if constexpr (IS_FLOAT<T>) zero = fma(T(0), tile[i], zero);
+            if constexpr (FLOATS) zero = fma(T(0), tile[i], zero);
         }
         if (zero != zero) {
 #pragma unroll

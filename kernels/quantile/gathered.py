@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,7 +101,7 @@ class Search:
             *kept[:2], np.uint32(kept.room), np.uint32(len(self.ranks)), self.state, self._counters, sums,
             *map(np.uint32, groups), range_, np.uint32(ranges),
         )  # fmt: skip
-        launch = _launch(stream[0], "quantile_pick", self._dtype, self._shared)
+        launch = _launch("quantile_pick", self._dtype, self._shared)
         for step in range(-(-bits_of(self._dtype) // DIGIT)):
             launch(kept.held.size, (*arguments, np.int32(step)), stream[1])
 
@@ -185,7 +185,7 @@ def _bracket(dtype: np.dtype[Any], levels: int) -> Any:
 def queue_sample(samples: Any, drawn: Kept, targets: int, state: Any, picked: Any, stream: Stream) -> None:
     """What is drawn, and the places of targets in it: `state`, as `quantile_sample` has it, and ranks for a search."""
     where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state, picked
-    _launch(stream[0], "quantile_sample", samples.dtype)(drawn.held.size, where, stream[1])
+    _launch("quantile_sample", samples.dtype)(drawn.held.size, where, stream[1])
 
 
 def queue_ends(
@@ -193,13 +193,13 @@ def queue_ends(
 ) -> None:  # fmt: skip
     """The ends of ranges that follow from so many samples that were drawn, once they were searched."""
     arguments = np.uint32(drawn), np.uint32(targets), state, picked, np.uint32(omit), range_
-    _launch(stream[0], "quantile_ends", dtype)(1, arguments, stream[1])
+    _launch("quantile_ends", dtype)(1, arguments, stream[1])
 
 
 def queue_read(samples: Any, sums: Any, kept: Kept, range_: Any, groups: int, gathered: int, stream: Stream) -> None:
     """One read: counts of samples in groups, and those in the ranges of the first `gathered` ones, which are kept."""
     levels = levels_of(groups)
-    launch = _launch(stream[0], "quantile_bracket", samples.dtype, _shared(levels), levels)
+    launch = _launch("quantile_bracket", samples.dtype, _shared(levels), levels)
     for start in range(0, samples.size, MOST):
         part = samples if samples.size <= MOST else samples[start : start + MOST]
         blocks = min(kept.held.size, -(-part.nbytes // TILE_BYTES))
@@ -214,11 +214,14 @@ def queue_proof(
     where = *kept[:2], np.uint32(kept.room), np.uint32(ranks), state, range_, np.uint32(ranges)
     groups = np.uint32(1 << levels_of(ranges))
     arguments = *where, proof, sums, groups
-    _launch(stream[0], "quantile_prove", samples.dtype)(kept.held.size, arguments, stream[1])
+    _launch("quantile_prove", samples.dtype)(kept.held.size, arguments, stream[1])
 
 
-@cache
-def _launch(device: int, kernel: str, dtype: np.dtype[Any], shared_mem: int = 0, *arguments: int) -> Launch:
-    """Launches of a kernel on the current device, which is this one."""
+def _launch(kernel: str, dtype: np.dtype[Any], shared_mem: int = 0, *arguments: int) -> Launch:
+    return _launch_of(nvrtc.load(SOURCE, instance(kernel, dtype, *arguments)), kernel, shared_mem)
+
+
+@lru_cache(maxsize=256)
+def _launch_of(loaded: nvrtc.Kernel, kernel: str, shared_mem: int) -> Launch:
     threads = LANES if kernel == "quantile_ends" else THREADS
-    return Launch(nvrtc.load(SOURCE, instance(kernel, dtype, *arguments)), (threads,), OWN[kernel], shared_mem)
+    return Launch(loaded, (threads,), OWN[kernel], shared_mem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -23,15 +24,26 @@ def _reduce(dtype: str, parts: int, size: int, start: int, name: str, cp: Any) -
     same(got, reduce_reference(samples[start:], parts))
 
 
+@contextmanager
+def _limited(holder: Any, name: str, value: Any) -> Iterator[None]:
+    """With other limits, by which launches are planned."""
+    with mock.patch.object(holder, name, value):
+        gpu.launch_plan.cache_clear()
+        try:
+            yield
+        finally:
+            gpu.launch_plan.cache_clear()
+
+
 def _many_blocks(cp: Any) -> None:
     """More than a warp of them."""
-    with mock.patch.object(device, "limits", lambda: device.Limits(40, 1024, 2048, 65536, 233472, 232448)):
+    with _limited(device, "limits", lambda: device.Limits(40, 1024, 2048, 65536, 233472, 232448)):
         _reduce("int64", layout.SUM, 80_001, 0, "any", cp)
 
 
 def _one_block(dtype: str, parts: int, size: int, name: str, cp: Any) -> None:
     """Its warps see many tiles each."""
-    with mock.patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+    with _limited(device.Limits, "resident_blocks", lambda *_: 1):
         _reduce(dtype, parts, size, 0, name, cp)
 
 
@@ -39,7 +51,7 @@ def _far_apart(cp: Any) -> None:
     """Of every eight numbers one is tiny, the others are the largest of an exponent, the last one of a cell."""
     samples = np.full(16 * 2048, np.ldexp(2 - 2.0**-52, 449 - 1023))
     samples[::8] = 2.0**-1000
-    with mock.patch.object(device.Limits, "resident_blocks", lambda *_: 1):
+    with _limited(device.Limits, "resident_blocks", lambda *_: 1):
         got = gpu.reduce_on_device(cp.asarray(samples), layout.SUM)
     same(got, reduce_reference(samples, layout.SUM))
 
