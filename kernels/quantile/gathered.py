@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,11 +216,17 @@ def queue_proof(
     _launch("quantile_prove", samples.dtype)(kept.held.size, arguments, stream[1])
 
 
+_launches: dict[tuple[int, int], Launch] = {}  # by the identity of a kernel, which its launches keep, and shared memory
+MOST_LAUNCHES = 256
+
+
 def _launch(kernel: str, dtype: np.dtype[Any], shared_mem: int = 0, *arguments: int) -> Launch:
-    return _launch_of(nvrtc.load(SOURCE, instance(kernel, dtype, *arguments)), kernel, shared_mem)
-
-
-@lru_cache(maxsize=256)
-def _launch_of(loaded: nvrtc.Kernel, kernel: str, shared_mem: int) -> Launch:
-    threads = LANES if kernel == "quantile_ends" else THREADS
-    return Launch(loaded, (threads,), OWN[kernel], shared_mem)
+    """Launches of a kernel on the current device, kept for the next ones."""
+    loaded = nvrtc.load(SOURCE, instance(kernel, dtype, *arguments))
+    launch = _launches.get((id(loaded), shared_mem))
+    if launch is None:
+        if len(_launches) >= MOST_LAUNCHES:
+            _launches.clear()
+        threads = LANES if kernel == "quantile_ends" else THREADS
+        launch = _launches[id(loaded), shared_mem] = Launch(loaded, (threads,), OWN[kernel], shared_mem)
+    return launch
