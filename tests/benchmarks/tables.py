@@ -123,7 +123,7 @@ def reductions() -> str:
 
 def in_memory() -> str:
     """Arrays in a GPU's memory beside CuPy's functions."""
-    path = RESULTS / f"arrays_{GPU}.json"
+    path = RESULTS / "arrays_H100.json"
     return arrays.described(read(path.name)["cases"]) if path.exists() else "Not measured yet."
 
 
@@ -201,7 +201,7 @@ def streamed() -> str:
 
 def of_question_kernels() -> str:
     """Kernels of quantiles, digests, powers and calibration, beside the read stream and CuPy."""
-    return question_rates.described(read(f"question_kernels_{GPU}.json"))
+    return question_rates.described(read("question_kernels_H100.json"))
 
 
 def of_hostile_kernels() -> str:

@@ -176,7 +176,10 @@ def _no_room(dtype: str, size: int, cp: Any) -> None:
 def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launches: int = 1) -> None:
     """Ranges whose ends stay on the device: what is found, what proves it, and the same counts of other samples."""
     limits = device.Limits(2, 1024, 1024, 65536, 233472, 232448)
-    size, other = len(samples) - 1, cp.asarray(samples[7::3].copy())
+    size, others = len(samples) - 1, samples[7::3].copy()
+    if others.dtype.kind == "f":
+        others[::50] = np.nan
+    other = cp.asarray(others)
     targets = targets_of(wanted, size, 1024)
     with (
         patch.object(device, "limits", lambda: limits), patch.object(steps, "MOST", -(-size // launches)),
@@ -198,7 +201,7 @@ def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launch
         keys = to_keys(values)
         known = found.around.count(read._samples, keys)
         np.testing.assert_array_equal(known, around_reference(samples[1:], values))
-        same(found.around.count(other, keys), around_reference(samples[7::3], values))
+        same(found.around.count(other, keys), around_reference(others, values))
     assert found.around.count(other, keys + keys.dtype.type(1)) is None
     with patch.object(steps, "AROUND_BYTES", other.nbytes - 1):
         assert found.around.count(other, keys) is None
@@ -219,6 +222,17 @@ def _unfit(samples: NDArray[Any], omit: bool, cp: Any) -> None:
         assert read.queue(ranges_of(samples.dtype, windows, picked, 1024 - nan))
         found = read.found(lambda of: [size // 2], True)
         assert found is not None and found.keys == {size // 2: int(np.sort(to_keys(samples))[size // 2])}
+
+
+def _together(cp: Any) -> None:
+    """Nothing is read where no end is a key of many samples, but all ends together are."""
+    size, wanted = 30_001, [3000, 15_000, 27_000]
+    samples = np.arange(size, dtype=np.int32) // 353
+    with patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
+        read = bracket._Read(cp.asarray(samples), wanted, targets_of(wanted, size, 1024), True)
+        assert read.queue_alone() and read.proven() is None
+        _, picked, _ = read.drawn()
+    assert max(picked.equal) * HEAVY <= 1024 < sum(picked.equal) * HEAVY / MOST_TOGETHER and not read.was_fit
 
 
 def _ends(dtype: str, cp: Any) -> None:
@@ -263,6 +277,7 @@ def _alone_cases() -> Iterator[Case]:
     heavy = np.where(ramp % 3, ramp, 15_000).astype(np.float64)
     yield Case("quantile/bracket", "quantile_ends", "ends with a heavy key", partial(_unfit, heavy, True))
     yield Case("quantile/bracket", "quantile_ends", "ends beside NaN", partial(_unfit, some_nan, False))
+    yield Case("quantile/bracket", "quantile_ends", "keys of many samples together", _together)
     for dtype in WIDE:
         yield Case("quantile/bracket", "quantile_ends", f"{dtype}, ends of a range", partial(_ends, dtype))
 

@@ -12,8 +12,12 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/checksums.cu", "agrees", "begins at LANES / 2 + 1"): "lanes 17, 8, 4, 2 and 1 apart meet all others, too",
     ("common/inflate.cu", "inflated", "length >= size - at - 4 || length > ro"): "a checksum has to follow",
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
-    ("quantile/bracket.cu", "rank_among", "ranges"): "one more range, whose keys the host knows without",
-    ("quantile/bracket.cu", "quantile_bracket", "threadIdx.x % (32 + 1) == 0"): "another thread of each warp",
+    ("quantile/bracket.cu", "rank_among", "counted.gathered >> j | 1"): "no sample is in the range of another group",
+    ("quantile/bracket.cu", "scan_tiles", "min(n, misaligned ? PER_PACK - misaligned : i64(0))"):
+        "of so few samples each is counted by itself",
+    ("quantile/bracket.cu", "quantile_bracket", "zero != zero"): "counts the same NaN one by one",
+    ("quantile/bracket.cu", "quantile_bracket", "half the width: upto += before"): "a warp keeps 512 samples at most",
+    ("quantile/bracket.cu", "quantile_prove", "group + 1 < ranges"): "no key is beyond the last range",
     ("quantile/keys.cuh", "towards_zero", "plain < MINUS_INFINITY"): "both are in the slot of -infinity",
     ("histogram/grouped.cu", "regroup", "threadIdx.x % (32 + 1) == 0 && left_out"): "another thread of each warp",
     ("common/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
@@ -269,12 +273,14 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k.cu", "multiply_small_k", "without __syncthreads()"):
         "what tensor cores read is not watched on a host",
     ("matmul/small_k_lines.cuh", "begin", "threadIdx.x == 0"): "a host has no such barriers",
-    ("quantile/bracket.cu", "rank_among", "half the width: before += inside"): "takes 2^32 samples that are gathered",
-    ("quantile/bracket.cu", "quantile_pick", "step >= steps"): "a later step finds no samples with the upper bits",
-    ("quantile/bracket.cu", "quantile_bracket", "half the width: counts[2 * RANGES + 1] += PER_PACK"):
-        "takes 2^16 samples of a thread",
-    ("quantile/bracket.cu", "quantile_prove", "half the width: counts[2] += key < last"):
-        "takes 2^16 samples of a thread",
+    ("quantile/bracket.cu", "quantile_pick", "step >= search.steps()"): "the key stays as it is",
+    ("quantile/bracket.cu", "quantile_prove", "threadIdx.x <= 2 * number + 1 && of_block[t"): "takes 16 keys",
+    ("quantile/bracket.cu", "quantile_prove", "half the width: below += sums[2 * group + 1] + sums[2 * group + 2]"):
+        "takes 2^32 samples",
+    ("quantile/bracket.cu", "quantile_prove", "half the width: inside += sums[2 * group + 1]"): "takes 2^32 samples",
+    ("quantile/bracket.cu", "quantile_prove", "half the width: kept += __ldcg(tallies + 2 * i)"): "takes 2^32 samples",
+    ("quantile/bracket.cu", "quantile_prove", "half the width: kept += __ldcg(tallies + 2 * i + 1)"):
+        "takes 2^32 samples",
     ("stencil/box.cuh", "slide", "Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS"):
         "takes a radius of 2^20: kernels/stencil/test_gpu.py",
     ("stencil/box.cuh", "slide", "__syncthreads() (4)"): "a host copies at once, and waits for nothing",
