@@ -16,7 +16,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import device
 from kernels.common.checks import check_address, check_array
@@ -25,16 +24,16 @@ from kernels.quantile.gathered import (
     BLOCKS_PER_SM,
     INSTANCES,
     KEPT,
-    LEVELS,
     MOST_GROUPS,
-    PROOF,
     TARGETS,
     Around,
     Kept,
     OfRead,
     Search,
     blocks_of,
+    layout_of,
     levels_of,
+    most_ranks,
     picked_of,
     queue_ends,
     queue_proof,
@@ -43,18 +42,17 @@ from kernels.quantile.gathered import (
     sums_of,
 )
 from kernels.quantile.gpu import THREADS, TILE_BYTES, WIDE
-from kernels.quantile.keys import to_samples
 from kernels.quantile.ranges import (
     HEAVY,
     MOST_TOGETHER,
     Picked,
-    Range,
     Ranges,
     Target,
     Window,
     drawn_groups,
-    ends_of,
+    every_range,
     groups_of,
+    range_words,
     ranges_of,
     targets_of,
 )
@@ -110,11 +108,11 @@ def find_on_device(samples: Any, ranks: RanksOf, omit: bool) -> Found | None:
     wanted, drawn = ranks(samples.size), DRAWN_BYTES // samples.dtype.itemsize
     if samples.size < LEAST or not 1 <= len(wanted) <= RANKS:
         return None
-    targets = targets_of(wanted, samples.size, drawn)
-    if len(targets) > TARGETS:
+    targets, most = targets_of(wanted, samples.size, drawn), most_ranks()
+    if len(targets) > most:
         return None
-    read = _Read(samples, wanted[:TARGETS], targets, omit)
-    alone = len(wanted) <= TARGETS and read.queue_alone()
+    read = _Read(samples, wanted[:most], targets, omit)
+    alone = len(wanted) <= most and read.queue_alone()
     if alone and (found := read.proven()):
         return found
     windows, picked, nan = read.drawn()
@@ -134,12 +132,12 @@ class _Read:
     def __init__(self, samples: Any, ranks: Sequence[int], targets: Sequence[Target], omit: bool) -> None:
         self._samples, self._stream, self._drawn_ranges = samples, current_stream(), len(targets) // 2
         numbers = DRAWN_BYTES // samples.dtype.itemsize
-        self._at = _layout(BLOCKS_PER_SM * device.limits().multiprocessors, numbers, len(targets), len(ranks))
+        self._at = layout_of(BLOCKS_PER_SM * device.limits().multiprocessors, numbers, len(targets), len(ranks))
         self._initial = words = np.zeros(self._at["groups"].stop, np.uint64)
         self._parts: dict[str, Any] = {}
         words[self._at["state"]] = Search.words(ranks)
         words[self._at["drawn"]][2:] = np.array(targets).T.reshape(-1).view(np.uint64)
-        words[self._at["every"]] = _every(samples.dtype)
+        words[self._at["every"]] = every_range(samples.dtype)
         # In half of the time of `cupy.asarray`, and what it copies exists until the copy is waited for.
         self._words, self._host = empty("quantile", len(words), np.uint64), None
         self._words.data.copy_from_host_async(words.ctypes.data, words.nbytes)
@@ -198,7 +196,7 @@ class _Read:
         words = self._initial
         words[self._at["state"]] = Search.words(self._search.ranks)
         for name, some in (("range", ranges.gathered), ("groups", groups.ranges)):
-            words[self._at[name]][: 1 + 2 * len(some)] = _range_words(self._samples.dtype, some)
+            words[self._at[name]][: 1 + 2 * len(some)] = range_words(self._samples.dtype, some)
         first, last = self._at["state"].start, self._at["groups"].stop
         self._words[first:last].data.copy_from_host_async(words[first:].ctypes.data, 8 * (last - first))
         self._queue(self._of("groups"))
@@ -215,6 +213,8 @@ class _Read:
     def _make_room(self, levels: int, share: float) -> bool:
         """For a share of the samples, kept by the kernel of so many levels."""
         samples, blocks = self._samples, blocks_of(self._samples, levels)
+        if not blocks:
+            return False
         # Twice what is expected; of sorted samples a block may get a tile more than another one.
         tiles = 2 * TILE_BYTES // samples.dtype.itemsize
         room = min(2 * math.ceil(share * samples.size / blocks), -(-samples.size // blocks)) + tiles
@@ -285,32 +285,10 @@ class _Read:
                     found.keys[rank] = known[rank]
                 elif whole:
                     among[rank] = sum(inside[:number]) + rank - first
-        rest = list(among)
-        for some in (rest[start : start + TARGETS] for start in range(0, len(rest), TARGETS)):
+        rest, most = list(among), most_ranks()
+        for some in (rest[start : start + most] for start in range(0, len(rest), most)):
             places = [among[rank] for rank in some]
             search = Search(self._samples.dtype, places, cupy.asarray(np.array(Search.words(places), np.uint64)))
             search.queue(self._kept, self._of("range"), few, self._stream)
             found.keys.update(zip(some, picked_of(search.state.get()).keys, strict=True))
         return found
-
-
-@cache
-def _layout(blocks: int, drawn: int, targets: int, ranks: int) -> dict[str, slice]:
-    """Where the words of a read are; those that another attempt writes again are the last ones."""
-    sizes = {"sums": sums_of(LEVELS), "held": -(-blocks // 2), "proof": PROOF, "drawn": 2 + 2 * targets,
-             "picked": 1 + 3 * targets, "every": 3, "held drawn": -(-drawn // THREADS // 2), "state": 1 + 3 * ranks,
-             "range": 1 + 2 * TARGETS, "groups": 1 + 2 * MOST_GROUPS}  # fmt: skip
-    ends = accumulate(sizes.values())
-    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
-
-
-@cache
-def _every(dtype: np.dtype[Any]) -> NDArray[np.uint64]:
-    """One range, of all numbers."""
-    return _range_words(dtype, [Range(*ends_of(dtype))])
-
-
-def _range_words(dtype: np.dtype[Any], ranges: Sequence[Range]) -> NDArray[np.uint64]:
-    """Ranges as kernels take them, all of whose ends are fit."""
-    ends = to_samples(np.array(ranges, np.uint64).reshape(-1), dtype)
-    return np.append(np.uint64(len(ends)), ends.view(f"u{ends.itemsize}").astype(np.uint64))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +70,7 @@ class Search:
     state : CuPy uint64 array
         As `quantile_pick` describes it.
     ranks
-        At most `TARGETS`, ascending.
+        At most `most_ranks()`, ascending.
     """
 
     def __init__(self, dtype: np.dtype[Any], ranks: Sequence[int], state: Any) -> None:
@@ -154,6 +156,16 @@ class Around:
         return proof[KEPT + 1 : KEPT + 1 + len(self._counts)].view(np.int64)
 
 
+@cache
+def layout_of(blocks: int, drawn: int, targets: int, ranks: int) -> dict[str, slice]:
+    """Where the words of a read are; those that another attempt writes again are the last ones."""
+    sizes = {"sums": sums_of(LEVELS), "held": -(-blocks // 2), "proof": PROOF, "drawn": 2 + 2 * targets,
+             "picked": 1 + 3 * targets, "every": 3, "held drawn": -(-drawn // THREADS // 2), "state": 1 + 3 * ranks,
+             "range": 1 + 2 * TARGETS, "groups": 1 + 2 * MOST_GROUPS}  # fmt: skip
+    ends = accumulate(sizes.values())
+    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+
+
 def levels_of(groups: int) -> int:
     """Of the kernel that reads samples of so many groups, and of one more, above them."""
     return groups.bit_length()
@@ -164,9 +176,16 @@ def sums_of(levels: int) -> int:
     return (2 << levels) + 1
 
 
+def most_ranks() -> int:
+    """Ranks that a search takes: no more than there is shared memory for."""
+    return int(min(TARGETS, device.limits().shared_per_block // ROW_BYTES))
+
+
 def blocks_of(samples: Any, levels: int) -> int:
-    """Blocks that read samples."""
+    """Blocks that read samples; none where these have too little shared memory."""
     kernel, limits = _bracket(samples.dtype, levels), device.limits()
+    if kernel.static_shared + _shared(levels) > limits.shared_per_block:
+        return 0
     resident: int = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + _shared(levels))
     nbytes = min(int(samples.size), MOST) * samples.dtype.itemsize
     most: int = min(resident, BLOCKS_PER_SM * limits.multiprocessors, -(-nbytes // TILE_BYTES))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels.common.constants import constant
-from kernels.quantile.keys import to_keys
+from kernels.quantile.keys import to_keys, to_samples
 
 SIGMAS = 4.0  # standard deviations of the place of a rank, on either side of which a range ends
 # A key that more than this part of the samples has is counted, not gathered.
@@ -168,6 +169,18 @@ def ends_of(dtype: np.dtype[Any]) -> tuple[int, int]:
 def drawn_groups(number: int) -> Groups:
     """The groups of ranges that are drawn, whose keys only the device knows."""
     return Groups([Range(0, 0)] * number, [*range(number)], [], number)
+
+
+@cache
+def every_range(dtype: np.dtype[Any]) -> NDArray[np.uint64]:
+    """One range, of all numbers."""
+    return range_words(dtype, [Range(*ends_of(dtype))])
+
+
+def range_words(dtype: np.dtype[Any], ranges: Sequence[Range]) -> NDArray[np.uint64]:
+    """Ranges as kernels take them, all of whose ends are fit."""
+    ends = to_samples(np.array(ranges, np.uint64).reshape(-1), dtype)
+    return np.append(np.uint64(len(ends)), ends.view(f"u{ends.itemsize}").astype(np.uint64))
 
 
 def _united(ranges: Sequence[Range]) -> list[Range]:

@@ -18,8 +18,8 @@ from kernels.quantile import bracket
 from kernels.quantile import gathered as steps
 from kernels.quantile.gathered import KEPT, LEVELS, TARGETS, Kept, Search, sums_of
 from kernels.quantile.gpu import WIDE
-from kernels.quantile.keys import to_keys, to_samples
-from kernels.quantile.ranges import HEAVY, MOST_TOGETHER, Range, Ranges, Target, ranges_of, targets_of
+from kernels.quantile.keys import to_keys
+from kernels.quantile.ranges import HEAVY, MOST_TOGETHER, Range, Ranges, Target, range_words, ranges_of, targets_of
 from kernels.quantile.reference import around_reference
 from tests.cases.case import RANDOM, Case, same
 from tests.cases.quantile_small import samples_of
@@ -62,22 +62,15 @@ def _sample(dtype: str, size: int, number: int, cp: Any) -> None:
 
 
 def _all_nan(cp: Any) -> None:
+    samples, targets = cp.asarray(np.full(3000, np.nan, np.float32)), [Target(0.5, -9.0), Target(0.5, 9.0)]
     with patch.object(bracket, "DRAWN_BYTES", 4 * DRAWN):
-        targets = [Target(0.5, -9.0), Target(0.5, 9.0)]
-        read = bracket._Read(cp.asarray(np.full(3000, np.nan, np.float32)), [1], targets, True)
-        assert read.drawn()[2] == DRAWN
+        assert bracket._Read(samples, [1], targets, True).drawn()[2] == DRAWN
 
 
 def _among(items: NDArray[Any], held: list[int], room: int) -> NDArray[Any]:
     """Keys of what blocks have, ascending."""
     rows = items.reshape(-1, room)
     return np.sort(np.concatenate([to_keys(row[:number]) for row, number in zip(rows, held, strict=True)]))
-
-
-def words_of(ranges: list[Range], dtype: np.dtype[Any]) -> NDArray[np.uint64]:
-    """What says in which ranges keys are, all of whose ends are fit."""
-    ends = to_samples(np.array(ranges, np.uint64).reshape(-1), dtype).view(f"u{dtype.itemsize}")
-    return np.array([len(ends), *ends.tolist()], np.uint64)
 
 
 def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> None:
@@ -93,11 +86,9 @@ def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> Non
     ranks = every[np.linspace(0, len(every) - 1, min(number, len(every))).astype(int)].tolist()
     search = Search(items.dtype, ranks, cp.asarray(np.array(Search.words(ranks), np.uint64)))
     kept = Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
-    cuts = np.unique(keys)[:: 1 + len(keys) // 5].tolist()
+    cuts = np.unique(keys)[:: len(keys) if number % 2 else 1 + len(keys) // 5].tolist()
     ranges = [Range(first, int(keys[keys < end].max())) for first, end in pairwise([*cuts, int(keys[-1]) + 1])]
-    if number % 2:
-        ranges = [Range(int(keys[0]), int(keys[-1]))]
-    search.queue(kept, cp.asarray(words_of(ranges, items.dtype)), len(ranges), current_stream())
+    search.queue(kept, cp.asarray(range_words(items.dtype, ranges)), len(ranges), current_stream())
     got = steps.picked_of(search.state.get())
     assert got.keys == keys[ranks].tolist()
     assert got.before == [rank - int(np.searchsorted(keys, keys[rank])) for rank in ranks]
@@ -179,8 +170,7 @@ def _alone(dtype: str, samples: NDArray[Any], wanted: list[int], cp: Any, launch
     size, others = len(samples) - 1, samples[7::3].copy()
     if others.dtype.kind == "f":
         others[::50] = np.nan
-    other = cp.asarray(others)
-    targets = targets_of(wanted, size, 1024)
+    other, targets = cp.asarray(others), targets_of(wanted, size, 1024)
     with (
         patch.object(device, "limits", lambda: limits), patch.object(steps, "MOST", -(-size // launches)),
         patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize),
@@ -239,8 +229,7 @@ def _ends(dtype: str, cp: Any) -> None:
     """Ends of a range at places among what was drawn, and open ones before the first and behind the last."""
     samples = (RANDOM(3).normal(size=5000) * 1e6 + 2e6).clip(0).astype(dtype)
     drawn = np.sort(samples[strata(len(samples), 1024)])
-    integer = samples.dtype.kind != "f"
-    least, most = (np.iinfo(dtype).min, np.iinfo(dtype).max) if integer else (-np.inf, np.inf)
+    least, most = (-np.inf, np.inf) if dtype[0] == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     for first, last in ((-1, 1024), (0, 1023), (700, 900), (1023, 2000)):
         with patch.object(bracket, "DRAWN_BYTES", 1024 * samples.itemsize):
             read = bracket._Read(cp.asarray(samples), [1], [Target(0.0, first), Target(0.0, last)], True)
@@ -266,16 +255,15 @@ def _alone_cases() -> Iterator[Case]:
             yield Case("quantile/bracket", kernel, f"{dtype}, several ranges", partial(_alone, dtype, samples, spread))
     some_nan = RANDOM(9).normal(size=40_001).astype(np.float32)
     some_nan[::7] = np.nan
-    yield Case(
-        "quantile/bracket", "quantile_bracket", "one range beside NaN", partial(_alone, "float32", some_nan, [17_000])
-    )
+    check = partial(_alone, "float32", some_nan, [17_000])
+    yield Case("quantile/bracket", "quantile_bracket", "one range beside NaN", check)
     ramp = np.arange(30_001, dtype=np.int32)
     check = partial(_alone, "int32", ramp - 15_000, [0, 1], launches=3)
     yield Case("quantile/bracket", "quantile_bracket", "one range from the least key on", check)
     check = partial(_alone, "float32", ramp.astype(np.float32), [29_999])
     yield Case("quantile/bracket", "quantile_prove", "one range to the greatest key", check)
-    heavy = np.where(ramp % 3, ramp, 15_000).astype(np.float64)
-    yield Case("quantile/bracket", "quantile_ends", "ends with a heavy key", partial(_unfit, heavy, True))
+    check = partial(_unfit, np.where(ramp % 3, ramp, 15_000).astype(np.float64), True)
+    yield Case("quantile/bracket", "quantile_ends", "ends with a heavy key", check)
     yield Case("quantile/bracket", "quantile_ends", "ends beside NaN", partial(_unfit, some_nan, False))
     yield Case("quantile/bracket", "quantile_ends", "keys of many samples together", _together)
     for dtype in WIDE:
@@ -304,8 +292,7 @@ def bracket_cases() -> Iterator[Case]:
             what = f"{dtype}, {size}, {gathered} gathered, {counted} counted"
             yield Case("quantile/bracket", "quantile_bracket", what, check)
     for size in (2, 6):
-        check = partial(_read, "float32", size, 1, 0)
-        yield Case("quantile/bracket", "quantile_bracket", f"float32, {size} from 1", check)
+        yield Case("quantile/bracket", "quantile_bracket", f"float32, {size}", partial(_read, "float32", size, 1, 0))
     check = partial(_read, "float32", 140_000, 1, 0, blocks=1, launches=3)
     yield Case("quantile/bracket", "quantile_bracket", "float32, one block, three launches", check)
     for dtype in ("float32", "int64"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kernels.common import device
 from kernels.quantile import bracket, gathered, ranges
 from kernels.quantile.bracket import Found, find_on_device
 from kernels.quantile.gpu import WIDE, count_around_on_device, count_cells_on_device
@@ -118,17 +119,21 @@ def test_ranges_are_proven_by_the_read(cp: Any, kind: str, dtype: str) -> None:
         np.testing.assert_array_equal(got, count_around_on_device(other, search.statistics).get())
 
 
+@pytest.mark.parametrize("quantiles", [["0.5"], FIVE])
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
-def test_what_finds_no_room_in_one_range_is_not_proven(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_finds_no_room_is_found_by_passes(
+    cp: Any, dtype: str, quantiles: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_room = bracket._Read._make_room
     monkeypatch.setattr(bracket._Read, "_make_room", lambda read, levels, share: make_room(read, levels, 0.0))
     for module in (bracket, gathered):
         monkeypatch.setattr(module, "TILE_BYTES", 64)
     samples = (np.random.default_rng(6).normal(size=30_001) * 1e6).astype(dtype)
-    search, on_device = begun(dtype, ["0.5"]), cp.asarray(samples)
+    search, on_device = begun(dtype, quantiles), cp.asarray(samples)
     found = find_on_device(on_device, search.ranks, True)
     assert found == Found(30_001, 0, {})
-    assert completed(search, on_device, found).keys == {15_000: int(np.sort(to_keys(samples))[15_000])}
+    keys = np.sort(to_keys(samples))
+    assert completed(search, on_device, found).keys == {rank: int(keys[rank]) for rank in search.ranks(30_001)}
 
 
 def test_a_sample_that_is_not_counted_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,19 +177,6 @@ def test_what_lies_outside_its_range_is_found_by_passes(
     assert completed(search, on_device, found).keys == {rank: int(keys[rank]) for rank in (7500, 22_500)}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32"])
-def test_what_finds_no_room_is_found_by_passes(cp: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bracket, "ranges_of", lambda *given: replace(ranges.ranges_of(*given), share=0.0))
-    for module in (bracket, gathered):
-        monkeypatch.setattr(module, "TILE_BYTES", 64)
-    samples = (np.random.default_rng(3).normal(size=30_001) * 1e6).astype(dtype)
-    search, on_device = begun(dtype, FIVE), cp.asarray(samples)
-    found = find_on_device(on_device, search.ranks, True)
-    assert found == Found(30_001, 0, {})
-    keys = np.sort(to_keys(samples))
-    assert completed(search, on_device, found).keys == {rank: int(keys[rank]) for rank in search.ranks(30_001)}
-
-
 def test_passes_do_what_one_read_does_not(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = np.random.default_rng(4).normal(size=4000).astype(np.float32)
     half_nan = np.where(np.arange(4000) % 2, samples, np.float32(np.nan))
@@ -208,6 +200,19 @@ def test_passes_do_what_one_read_does_not(cp: Any, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(bracket, "empty", full)
     assert find_on_device(cp.asarray(samples), median.ranks, True) is None
+
+
+def test_gpus_with_less_shared_memory(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer ranks are searched at a time; where a read has no room, passes do it."""
+    samples = np.random.default_rng(8).normal(size=30_001)
+    on_device, keys, limits = cp.asarray(samples), np.sort(to_keys(samples)), device.limits()
+    for kib, quantiles, found in ((99, FIVE, True), (80, FIVE, False), (64, ["0.5"], False)):
+        smaller = replace(limits, shared_per_block=kib * 1024)
+        monkeypatch.setattr(device, "limits", lambda smaller=smaller: smaller)
+        search = begun("float64", quantiles)
+        known = find_on_device(on_device, search.ranks, True)
+        assert (known is not None) == found
+        assert known is None or known.keys == {rank: int(keys[rank]) for rank in search.ranks(30_001)}
 
 
 def test_a_nan_that_was_not_drawn(cp: Any) -> None:
