@@ -9,13 +9,7 @@
 #include "common/stream.cuh"
 #include "quantile/descent.cuh"
 #include "quantile/keys.cuh"
-
-template <u32 N>
-struct Number {
-    static constexpr u32 value = N;
-};
-template <typename T>
-constexpr bool IS_FLOAT = T(0.5) != T(0);
+#include "quantile/tiles.cuh"
 
 constexpr int HEAVY = 64;  // a key that more than this part of the samples has is not gathered
 constexpr int MOST_TOGETHER = 4;  // such parts, of the keys at the ends of all ranges
@@ -74,29 +68,6 @@ __global__ void quantile_ends(u32 strata, u32 targets, const u64* drawn, const u
     if (apart && light && (omit || nan == 0)) atomicAdd(range, u64(1));
 }
 
-// What the read counted: of each group, samples below its range and in it, and NaN behind them; see quantile_bracket.
-struct Counted {
-    const u64* sums;
-    u32 groups, gathered;  // how many there are; those whose ranges were gathered, as bits
-
-    __device__ u64 nan() const { return sums[2 * groups]; }
-};
-
-// The rank, among samples that were gathered, of one among all numbers; of one outside their ranges that of the next one.
-inline __device__ u64 rank_among(u64 rank, Counted counted) {
-    u64 kept = 0, below = 0 - counted.nan();  // NaN are counted below the first range
-    for (u32 j = 0; counted.gathered >> j; ++j) {
-        below += counted.sums[2 * j];
-        const u64 inside = counted.sums[2 * j + 1];
-        if (counted.gathered >> j & 1) {
-            if (rank < below + inside) return kept + (rank < below ? 0 : rank - below);
-            kept += inside;
-        }
-        below += inside;
-    }
-    return kept;
-}
-
 // Each block has room for `room` samples, and `held` of them; none that count if it says more. They are in the `ranges` of
 // `range`, as `quantile_sample` wrote it; nothing is done where not all ends are fit.
 // `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key's number in these
@@ -143,53 +114,6 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* sta
         of_target[targets] = search.ranks[threadIdx.x];
         of_target[2 * targets] = search.equal[threadIdx.x];
     }
-}
-
-template <typename T>
-inline __device__ T value_of(u64 bits) {
-    union {
-        typename Key<T>::type bits;
-        T value;
-    } own{typename Key<T>::type(bits)};
-    return own.value;
-}
-
-// Adds by the units that multiply, since those that add have comparisons to do. `one` hides the constant from the compiler.
-template <u32 STEP>
-inline __device__ void add_if(u32& sum, bool wanted, u32 one) {
-#if ON_GPU
-    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\t@p mad.lo.u32 %0, %2, %3, %0;\n\t}" : "+r"(sum) : "r"(u32(wanted)), "r"(one), "n"(STEP));
-#else
-    sum += wanted ? STEP * one : 0;
-#endif
-}
-// All blocks read the samples once: whole tiles of LOADS 16-byte loads a thread, and what is before and behind them one by one.
-template <typename T, typename Tile, typename One>
-inline __device__ void scan_tiles(const T* samples, i64 n, Tile count_tile, One count_one) {
-    constexpr int PER_PACK = 16 / sizeof(T);
-    constexpr i64 TILE = THREADS * LOADS;  // packs
-    union {
-        uint4 packs[LOADS];
-        T items[LOADS * PER_PACK];
-    } loaded, next;
-    const i64 misaligned = i64(reinterpret_cast<u64>(samples) % 16 / sizeof(T));
-    const i64 head = min(n, misaligned ? PER_PACK - misaligned : i64(0)), tiles = (n - head) / (TILE * PER_PACK);
-    const auto* const packs = reinterpret_cast<const uint4*>(samples + head) + threadIdx.x;
-    const auto load = [&](uint4* into, i64 tile) {
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k) into[k] = __ldcs(packs + tile * TILE + k * THREADS);
-    };
-    if (blockIdx.x < tiles) load(loaded.packs, blockIdx.x);
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        if (tile + gridDim.x < tiles) load(next.packs, tile + gridDim.x);
-        count_tile(loaded.items);
-#pragma unroll
-        for (int k = 0; k < LOADS; ++k) loaded.packs[k] = next.packs[k];
-    }
-    const i64 counted = tiles * TILE * PER_PACK;
-#pragma unroll 1
-    for (i64 i = i64(blockIdx.x) * THREADS + threadIdx.x; i < n - counted; i += i64(gridDim.x) * THREADS)
-        count_one(samples[i < head ? i : i + counted]);
 }
 
 // Samples fall into groups of keys, one after another, by a search that halves 2^LEVELS groups. A group has keys up to `last`;

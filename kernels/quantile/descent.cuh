@@ -52,6 +52,29 @@ struct Spans {
     }
 };
 
+// What the read counted: of each group, samples below its range and in it, and NaN behind them; see quantile_bracket.
+struct Counted {
+    const u64* sums;
+    u32 groups, gathered;  // how many there are; those whose ranges were gathered, as bits
+
+    __device__ u64 nan() const { return sums[2 * groups]; }
+};
+
+// The rank, among samples that were gathered, of one among all numbers; of one outside their ranges that of the next one.
+inline __device__ u64 rank_among(u64 rank, Counted counted) {
+    u64 kept = 0, below = 0 - counted.nan();  // NaN are counted below the first range
+    for (u32 j = 0; counted.gathered >> j; ++j) {
+        below += counted.sums[2 * j];
+        const u64 inside = counted.sums[2 * j + 1];
+        if (counted.gathered >> j & 1) {
+            if (rank < below + inside) return kept + (rank < below ? 0 : rank - below);
+            kept += inside;
+        }
+        below += inside;
+    }
+    return kept;
+}
+
 // A search of one block for ranks, in ascending order, by some bits of the numbers of keys after others; in shared memory. The
 // first step takes DIGIT bits, or as many as there are, and so do later ones. All functions but `at` are called by all threads.
 template <typename K>
