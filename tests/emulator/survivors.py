@@ -278,17 +278,15 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     **{("quantile/bracket.cu", "quantile_prove", f"half the width: {what}"): "takes 2^32 samples" for what in (
         "below += sums[2 * group + 1] + sums[2 * group + 2]", "inside += sums[2 * group + 1]",
         "kept += __ldcg(tallies + 2 * i)", "kept += __ldcg(tallies + 2 * i + 1)")},
+    **{("quantile/descent.cuh", "rank_among", f"half the width: {what}"): "takes 2^32 samples" for what in (
+        "below += counted.sums[2 * j]", "kept += inside", "below += inside")},
     ("stencil/box.cuh", "slide", "Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS"):
         "takes a radius of 2^20: kernels/stencil/test_gpu.py",
     ("stencil/box.cuh", "slide", "__syncthreads() (4)"): "a host copies at once, and waits for nothing",
 })  # fmt: skip
 # Header functions of which a source executes only some paths: the mutants are counted with the other sources.
 ELSEWHERE = {
-    (
-        "select/gpu",
-        "common/types.cuh",
-        "widen",
-    ),  # tells infinity from what is not below 100 nowhere; reduce/gpu.cu does
+    ("select/gpu", "common/types.cuh", "widen"),  # reduce/gpu.cu tells infinity from what is not below 100
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
     ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
     ("quantile/gpu", "common/counters.cuh", "stride"),
