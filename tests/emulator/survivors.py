@@ -12,7 +12,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/checksums.cu", "agrees", "begins at LANES / 2 + 1"): "lanes 17, 8, 4, 2 and 1 apart meet all others, too",
     ("common/inflate.cu", "inflated", "length >= size - at - 4 || length > ro"): "a checksum has to follow",
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
-    ("quantile/descent.cuh", "rank_among", "counted.gathered >> j | 1"): "no sample is in the range of another group",
     ("quantile/tiles.cuh", "scan_tiles", "min(n, misaligned ? PER_PACK - misaligned : i64(0))"):
         "of so few samples each is counted by itself",
     ("quantile/bracket.cu", "quantile_bracket", "zero != zero"): "counts the same NaN one by one",
@@ -275,11 +274,11 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("matmul/small_k_lines.cuh", "begin", "threadIdx.x == 0"): "a host has no such barriers",
     ("quantile/bracket.cu", "quantile_pick", "step >= search.steps()"): "the key stays as it is",
     ("quantile/bracket.cu", "quantile_prove", "threadIdx.x <= 2 * number + 1 && of_block[t"): "takes 16 keys",
-    **{("quantile/bracket.cu", "quantile_prove", f"half the width: {what}"): "takes 2^32 samples" for what in (
-        "below += sums[2 * group + 1] + sums[2 * group + 2]", "inside += sums[2 * group + 1]",
-        "kept += __ldcg(tallies + 2 * i)", "kept += __ldcg(tallies + 2 * i + 1)")},
-    **{("quantile/descent.cuh", "rank_among", f"half the width: {what}"): "takes 2^32 samples" for what in (
-        "below += counted.sums[2 * j]", "kept += inside", "below += inside")},
+    ("quantile/bracket.cu", "quantile_prove", "half the width: below += sums[2 * group + 1] + sums[2 * group + 2]"):
+        "takes 2^32 samples",
+    ("quantile/bracket.cu", "quantile_prove", "half the width: inside += sums[2 * group + 1]"): "takes 2^32 samples",
+    ("quantile/descent.cuh", "rank_among", "half the width: below += counted.sums[2 * j]"): "takes 2^32 samples",
+    ("quantile/descent.cuh", "rank_among", "half the width: kept += inside"): "takes 2^32 samples",
     ("stencil/box.cuh", "slide", "Terms::LAYERED || 2 * radius + 1 < i64(1) << Marks::BITS"):
         "takes a radius of 2^20: kernels/stencil/test_gpu.py",
     ("stencil/box.cuh", "slide", "__syncthreads() (4)"): "a host copies at once, and waits for nothing",
