@@ -11,9 +11,9 @@
 #include "quantile/keys.cuh"
 #include "quantile/tiles.cuh"
 
-constexpr int HEAVY = 64;  // a key that more than this part of the samples has is not gathered
-constexpr int MOST_TOGETHER = 4;  // such parts, of the keys at the ends of all ranges
-constexpr int ROW_BYTES = 128;  // of a table with copies for all lanes
+constexpr int HEAVY = 64;          // a key that more than this part of the samples has is not gathered
+constexpr int MOST_TOGETHER = 4;   // such parts, of the keys at the ends of all ranges
+constexpr int TABLE_ROW = 128;     // bytes of a row of a table, with copies for all lanes
 
 // The upper bits depend on every bit of a small x: by constants of A. Appleby's MurmurHash3.
 inline __device__ u32 mixed(u32 x) {
@@ -69,7 +69,7 @@ __global__ void quantile_ends(u32 strata, u32 targets, const u64* drawn, const u
 }
 
 // Each block has room for `room` samples, and `held` of them; none that count if it says more. They are in the `ranges` of
-// `range`, as `quantile_sample` wrote it; nothing is done where not all ends are fit.
+// `range`, as `quantile_ends` wrote it; nothing is done where not all ends are fit.
 // `state`: how many blocks have arrived; then of each target, in ascending order: the upper bits of its key's number in these
 // ranges, its rank among the samples that have these, and their number. A step appends the next ones; the last one writes the
 // key. `counters` are zeros. Where the first step finds what a read counted, ranks are those among all numbers.
@@ -125,10 +125,9 @@ quantile_pick(const T* samples, const u32* held, u32 room, u32 targets, u64* sta
 template <typename T, int LEVELS>
 __global__ void __launch_bounds__(THREADS, 1)
 quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 room, const u64* range, u32 groups, u32 kept) {
-    using K = typename Key<T>::type;
-    constexpr u32 GROUPS = 1 << LEVELS, COPIES = ROW_BYTES / sizeof(T), OF_TILE = LOADS * 16 / sizeof(T);
+    constexpr u32 GROUPS = 1 << LEVELS, COPIES = TABLE_ROW / sizeof(T), OF_TILE = LOADS * 16 / sizeof(T);
     constexpr bool FLOATS = IS_FLOAT<T>;
-    constexpr u32 TABLE = GROUPS * ROW_BYTES;  // a row for each group, in which lanes have copies, so that no bank is met twice
+    constexpr u32 TABLE = GROUPS * TABLE_ROW;  // a row for each group, in which lanes have copies, so that no bank is met twice
     // One array, so that one register has its address. Behind the tables: what is kept of a tile, a column for each lane.
     extern __shared__ __align__(16) unsigned char firsts[];
     constexpr u32 LASTS = TABLE, COUNTS = 2 * TABLE, STAGED = 4 * TABLE;
@@ -136,9 +135,9 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
     if (range[0] != 2 * groups) return;
     for (u32 i = threadIdx.x; i < GROUPS * COPIES; i += THREADS) {
         const u32 group = i / COPIES;
-        const u64 beyond = FLOATS ? ~u64(0) : u64(Key<T>::bits(Key<T>::LAST));  // NaN, which no number reaches
+        const u64 greatest = Key<T>::bits(Key<T>::LAST), beyond = FLOATS ? ~u64(0) : greatest;  // NaN, which no number reaches
         reinterpret_cast<T*>(firsts)[i] = value_of<T>(group < kept ? range[1 + 2 * group] : beyond);
-        reinterpret_cast<T*>(firsts + LASTS)[i] = value_of<T>(group < groups ? range[2 + 2 * group] : u64(Key<T>::bits(Key<T>::LAST)));
+        reinterpret_cast<T*>(firsts + LASTS)[i] = value_of<T>(group < groups ? range[2 + 2 * group] : greatest);
     }
     for (u32 i = threadIdx.x; i < 2 * TABLE / 4; i += THREADS) reinterpret_cast<u32*>(firsts + COUNTS)[i] = 0;
     if (threadIdx.x == 0) {
@@ -146,8 +145,8 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
         of_nan = 0;
     }
     __syncthreads();
-    const u32 own = threadIdx.x % COPIES * u32(sizeof(T)), limit = kept * ROW_BYTES, lane = threadIdx.x % 32;
-    const u32 above = own + GROUPS / 2 * ROW_BYTES;
+    const u32 own = threadIdx.x % COPIES * u32(sizeof(T)), limit = kept * TABLE_ROW, lane = threadIdx.x % 32;
+    const u32 above = own + GROUPS / 2 * TABLE_ROW;
     const u32 one = 1 + (gridDim.x >> 31);
     const auto last_of = [&](u32 group) { return reinterpret_cast<const T*>(firsts + LASTS)[group * COPIES]; };
     const T middle = last_of(GROUPS / 2 - 1), quarter = last_of(GROUPS / 4 - (LEVELS > 1)), rest = last_of(3 * GROUPS / 4 - 1);
@@ -156,10 +155,10 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
     const auto count = [&](T x) {
         const bool upper = x > middle;
         u32 row = upper ? above : own;
-        if constexpr (LEVELS > 1) add_if<GROUPS / 4 * ROW_BYTES>(row, x > (upper ? rest : quarter), one);
+        if constexpr (LEVELS > 1) add_if<GROUPS / 4 * TABLE_ROW>(row, x > (upper ? rest : quarter), one);
         const auto step = [&](auto half) {
             constexpr u32 HALF = decltype(half)::value;
-            add_if<HALF * ROW_BYTES>(row, x > *reinterpret_cast<const T*>(firsts + row + (LASTS + (HALF - 1) * ROW_BYTES)), one);
+            add_if<HALF * TABLE_ROW>(row, x > *reinterpret_cast<const T*>(firsts + row + (LASTS + (HALF - 1) * TABLE_ROW)), one);
         };
         if constexpr (LEVELS > 4) step(Number<4>());
         if constexpr (LEVELS > 3) step(Number<2>());
@@ -219,9 +218,10 @@ quantile_bracket(const T* samples, i64 n, u64* sums, T* items, u32* held, u32 ro
         if (of_nan) atomicAdd(sums + 2 * GROUPS, u64(of_nan));
     }
     if (threadIdx.x < 2 * GROUPS) {  // below the range of a group, or in it
-        const u32* const copies = reinterpret_cast<const u32*>(firsts + COUNTS + (threadIdx.x % 2 * GROUPS + threadIdx.x / 2) * ROW_BYTES);
+        const u32 row = threadIdx.x % 2 * GROUPS + threadIdx.x / 2;
+        const u32* const copies = reinterpret_cast<const u32*>(firsts + COUNTS + row * TABLE_ROW);
         u64 sum = 0;
-        for (u32 i = 0; i < ROW_BYTES / 4; ++i) sum += copies[i];
+        for (u32 i = 0; i < TABLE_ROW / 4; ++i) sum += copies[i];
         if (sum) atomicAdd(sums + threadIdx.x, sum);
     }
 }

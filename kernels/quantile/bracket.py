@@ -145,9 +145,9 @@ class _Read:
         own = Kept(self._own, self._of("held drawn").view(np.uint32)[: numbers // THREADS], THREADS)
         drawn, picked, stream = self._of("drawn"), self._of("picked"), self._stream
         queue_sample(samples, own, len(targets), drawn, picked, stream)
-        Search(samples.dtype, range(len(targets)), picked).queue(own, self._of("every"), 1, stream)
+        Search(samples.dtype, len(targets), picked).queue(own, self._of("every"), 1, stream)
         queue_ends(samples.dtype, numbers, len(targets), drawn, picked, omit, self._of("range"), stream)
-        self._search = Search(samples.dtype, ranks, self._of("state"))
+        self._ranks, self._search = ranks, Search(samples.dtype, len(ranks), self._of("state"))
         share = sum(last.share - first.share + (last.beyond - first.beyond) / numbers
                     for first, last in zip(targets[::2], targets[1::2], strict=True))  # fmt: skip
         self._share = share + min(len(targets), MOST_TOGETHER) / HEAVY
@@ -182,7 +182,7 @@ class _Read:
             return False
         self._groups = drawn_groups(number)
         self._queue(self._of("range"))
-        queue_proof(self._samples, self._kept, self._of("range"), number, search.state, len(search.ranks), proof,
+        queue_proof(self._samples, self._kept, self._of("range"), number, search.state, search.ranks, proof,
                     self._words, self._stream)  # fmt: skip
         return True
 
@@ -194,7 +194,7 @@ class _Read:
             return False
         self._groups = groups
         words = self._initial
-        words[self._at["state"]] = Search.words(self._search.ranks)
+        words[self._at["state"]] = Search.words(self._ranks)
         for name, some in (("range", ranges.gathered), ("groups", groups.ranges)):
             words[self._at[name]][: 1 + 2 * len(some)] = range_words(self._samples.dtype, some)
         first, last = self._at["state"].start, self._at["groups"].stop
@@ -241,7 +241,7 @@ class _Read:
         """What `queue_alone` found and proved; None if that is not all, or NaN change which ranks are meant."""
         self._host = self._words.get()
         below, inside, nan = self._counts()
-        proof, ranks = self._host[self._at["proof"]], self._search.ranks
+        proof, ranks = self._host[self._at["proof"]], self._ranks
         if not self.was_fit or nan or proof[KEPT] != sum(inside):
             return None
         ends = [(first, first + number) for first, number in zip(below, inside, strict=True)]
@@ -255,14 +255,14 @@ class _Read:
         return Found(self._samples.size, 0, dict(zip(ranks, keys, strict=True)), around)
 
     def found_alone(self, ranks: RanksOf, omit: bool) -> Found | None:
-        """What else that read found, without a proof."""
+        """What that read found of other ranks than those of `queue_alone`, or without room for all: no proof."""
         return self._found(ranks, omit, {})
 
     def found(self, ranks: RanksOf, omit: bool) -> Found | None:
         """What the counts say, and the search; None if not every sample was counted."""
         self._host = self._words.get()
         picked = picked_of(self._host[self._at["state"]])
-        return self._found(ranks, omit, dict(zip(self._search.ranks, picked.keys, strict=True)))
+        return self._found(ranks, omit, dict(zip(self._ranks, picked.keys, strict=True)))
 
     def _found(self, ranks: RanksOf, omit: bool, known: Mapping[int, int]) -> Found | None:
         import cupy
@@ -288,7 +288,7 @@ class _Read:
         rest, most = list(among), most_ranks()
         for some in (rest[start : start + most] for start in range(0, len(rest), most)):
             places = [among[rank] for rank in some]
-            search = Search(self._samples.dtype, places, cupy.asarray(np.array(Search.words(places), np.uint64)))
+            search = Search(self._samples.dtype, len(places), cupy.asarray(np.array(Search.words(places), np.uint64)))
             search.queue(self._kept, self._of("range"), few, self._stream)
             found.keys.update(zip(some, picked_of(search.state.get()).keys, strict=True))
         return found

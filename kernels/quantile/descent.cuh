@@ -25,10 +25,10 @@ inline __device__ bool is_last(u64* arrived) {
 template <typename K>
 struct Spans {
     u32 number;
-    int bits;                              // of the greatest of these numbers, at least one
-    K first[MOST_SPANS], ahead[MOST_SPANS];  // of a key of the range its number is so far ahead, modulo 2^bits of K
+    int bits;                                // of the greatest of these numbers, at least one
+    K first[MOST_SPANS], ahead[MOST_SPANS];  // by how much the number of a key of the range is greater than the key, modulo the type
 
-    // Called by one thread: the keys of `range`, as `quantile_sample` describes it.
+    // Called by one thread: the keys of `range`, as `quantile_ends` describes it.
     template <typename T>
     __device__ void read(const u64* range, u32 ranges) {
         K before = 0;
@@ -39,11 +39,6 @@ struct Spans {
         }
         number = ranges;
         bits = max(64 - __clzll(i64(u64(K(before - 1)))), 1);
-    }
-    __device__ void all() {
-        number = 1;
-        bits = 8 * int(sizeof(K));
-        first[0] = ahead[0] = 0;
     }
     __device__ K key(K place) const {
         u32 j = number - 1;

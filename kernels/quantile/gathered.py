@@ -28,10 +28,10 @@ TARGETS, DIGIT = constant(DESCENT, "MOST_TARGETS"), constant(DESCENT, "DIGIT")
 LEVELS = 5  # of the search for the group of a sample, at most
 MOST_GROUPS = 2**LEVELS - 1
 LANES = 32  # of a warp
-ROW_BYTES = 4 * (2**DIGIT + LANES)  # counters of a step of a search, with gaps, so that banks differ
+COUNTERS = 2**DIGIT + LANES  # of a rank in a step of a search, with gaps, so that banks differ
 BLOCKS_PER_SM = 2  # at most, of a kernel
 STAGED_BYTES: int = TILE_BYTES  # of shared memory: all of a tile may be kept
-TABLE_BYTES = 4 * 128  # of shared memory that each group takes beside that
+TABLES_ROW = 4 * constant(SOURCE, "TABLE_ROW")  # of shared memory that each group takes beside that, in four tables
 AROUND_BYTES = 2**24  # of samples that are counted like those that were read, at most: all of them may be kept
 # A proof: the number of blocks that have arrived, counts of what is kept, how much that is, the counts of all.
 KEPT = 2 + 2 * TARGETS
@@ -67,16 +67,15 @@ class Search:
 
     Attributes
     ----------
+    ranks
+        How many there are, at most `most_ranks()`.
     state : CuPy uint64 array
         As `quantile_pick` describes it.
-    ranks
-        At most `most_ranks()`, ascending.
     """
 
-    def __init__(self, dtype: np.dtype[Any], ranks: Sequence[int], state: Any) -> None:
-        self.ranks, self.state = ranks, state
-        self._dtype, self._shared = dtype, len(ranks) * ROW_BYTES
-        self._counters = pooled_zeros(self._shared // 8).view(np.uint32)
+    def __init__(self, dtype: np.dtype[Any], ranks: int, state: Any) -> None:
+        self.ranks, self.state, self._dtype = ranks, state, dtype
+        self._counters = pooled_zeros(ranks * COUNTERS // 2).view(np.uint32)
 
     @staticmethod
     def words(ranks: Sequence[int]) -> list[int]:
@@ -99,10 +98,10 @@ class Search:
         """
         sums, *groups = of_read or OfRead(self.state, 0, 0)
         arguments = (
-            *kept[:2], np.uint32(kept.room), np.uint32(len(self.ranks)), self.state, self._counters, sums,
+            *kept[:2], np.uint32(kept.room), np.uint32(self.ranks), self.state, self._counters, sums,
             *map(np.uint32, groups), range_, np.uint32(ranges),
         )  # fmt: skip
-        launch = _launch("quantile_pick", self._dtype, self._shared)
+        launch = _launch("quantile_pick", self._dtype, 4 * self.ranks * COUNTERS)
         for step in range(-(-bits_of(self._dtype) // DIGIT)):
             launch(kept.held.size, (*arguments, np.int32(step)), stream[1])
 
@@ -178,12 +177,12 @@ def sums_of(levels: int) -> int:
 
 def most_ranks() -> int:
     """Ranks that a search takes: no more than there is shared memory for."""
-    return int(min(TARGETS, device.limits().shared_per_block // ROW_BYTES))
+    return int(min(TARGETS, device.limits().shared_per_block // (4 * COUNTERS)))
 
 
 def blocks_of(samples: Any, levels: int) -> int:
     """Blocks that read samples; none where these have too little shared memory."""
-    kernel, limits = _bracket(samples.dtype, levels), device.limits()
+    kernel, limits = nvrtc.load(SOURCE, instance("quantile_bracket", samples.dtype, levels)), device.limits()
     if kernel.static_shared + _shared(levels) > limits.shared_per_block:
         return 0
     resident: int = limits.resident_blocks(THREADS, kernel.registers, kernel.static_shared + _shared(levels))
@@ -193,15 +192,11 @@ def blocks_of(samples: Any, levels: int) -> int:
 
 
 def _shared(levels: int) -> int:
-    return STAGED_BYTES + (TABLE_BYTES << levels)
-
-
-def _bracket(dtype: np.dtype[Any], levels: int) -> Any:
-    return nvrtc.load(SOURCE, instance("quantile_bracket", dtype, levels))
+    return STAGED_BYTES + (TABLES_ROW << levels)
 
 
 def queue_sample(samples: Any, drawn: Kept, targets: int, state: Any, picked: Any, stream: Stream) -> None:
-    """What is drawn, and the places of targets in it: `state`, as `quantile_sample` has it, and ranks for a search."""
+    """What is drawn, the places of targets in it, and their ranks for a search: `quantile_sample`."""
     where = samples, np.int64(samples.size), *drawn[:2], np.uint32(targets), state, picked
     _launch("quantile_sample", samples.dtype)(drawn.held.size, where, stream[1])
 

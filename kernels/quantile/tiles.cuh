@@ -1,4 +1,4 @@
-// What the read of bracket.cu is made of: tiles of samples, and sums that leave the units alone that compare.
+// What the read of bracket.cu is made of: tiles of samples, and additions by units that have nothing to compare.
 #pragma once
 
 #include "common/stream.cuh"
@@ -24,7 +24,8 @@ inline __device__ T value_of(u64 bits) {
 template <u32 STEP>
 inline __device__ void add_if(u32& sum, bool wanted, u32 one) {
 #if ON_GPU
-    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\t@p mad.lo.u32 %0, %2, %3, %0;\n\t}" : "+r"(sum) : "r"(u32(wanted)), "r"(one), "n"(STEP));
+    asm("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %1, 0;\n\t@p mad.lo.u32 %0, %2, %3, %0;\n\t}"
+        : "+r"(sum) : "r"(u32(wanted)), "r"(one), "n"(STEP));
 #else
     sum += wanted ? STEP * one : 0;
 #endif

@@ -84,7 +84,7 @@ def _search(dtype: str, held: list[int], room: int, number: int, cp: Any) -> Non
     keys = _among(items, held, room)
     every = np.unique([0, len(keys) - 1, *random.integers(0, len(keys), 4 * TARGETS)])
     ranks = every[np.linspace(0, len(every) - 1, min(number, len(every))).astype(int)].tolist()
-    search = Search(items.dtype, ranks, cp.asarray(np.array(Search.words(ranks), np.uint64)))
+    search = Search(items.dtype, len(ranks), cp.asarray(np.array(Search.words(ranks), np.uint64)))
     kept = Kept(cp.asarray(items), cp.asarray(np.array(held, np.uint32)), room)
     cuts = np.unique(keys)[:: len(keys) if number % 2 else 1 + len(keys) // 5].tolist()
     ranges = [Range(first, int(keys[keys < end].max())) for first, end in pairwise([*cuts, int(keys[-1]) + 1])]

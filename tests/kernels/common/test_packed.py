@@ -106,7 +106,7 @@ def test_each_thread_begins_with_cupy(driver: Driver) -> None:
     assert len(function.calls) == len(driver.launches) == 2
 
 
-def test_threads_do_not_share_arguments(driver: Driver) -> None:
+def test_threads_do_not_share_arguments(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread's arguments stay until its launch reads them, whatever others launch in between."""
     launch, inside, go_on = Launch(Kernel(Function(), 32, 0), (1,), 2, 0, ARGUMENTS[2:]), Event(), Event()
     launch_kernel = driver.launchKernel
@@ -117,7 +117,7 @@ def test_threads_do_not_share_arguments(driver: Driver) -> None:
             assert go_on.wait(30)
         launch_kernel(*given)
 
-    driver.launchKernel = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(driver, "launchKernel", slowly)
 
     def twice(number: int) -> None:
         for _ in range(2):

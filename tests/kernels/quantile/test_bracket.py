@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from kernels.quantile.gpu import WIDE, count_around_on_device, count_cells_on_de
 from kernels.quantile.keys import to_keys, to_sample
 from kernels.quantile.ranks import METHODS
 from kernels.quantile.search import Search
+from tests.benchmarks import bracket_kernel
 
 pytestmark = pytest.mark.gpu
 
@@ -230,6 +232,23 @@ def test_a_nan_that_was_not_drawn(cp: Any) -> None:
         drawn = np.append(drawn, propagated is None)
         assert propagated in (None, Found(40_000, 1, {}))
     assert set(drawn.tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("quantiles", [["0.5"], FIVE])
+@pytest.mark.parametrize("kind", ["bell", "ten values"])
+def test_benchmark_finds_nothing_wrong(cp: Any, kind: str, quantiles: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it compares and runs; its times are taken on GPUs only."""
+    ran = []
+
+    def medians(works: dict[str, Any], *_: Any) -> dict[str, float]:
+        ran.extend(work() for name, work in works.items() if name != "read")
+        return dict.fromkeys(works, 1.0)
+
+    monkeypatch.setattr(bracket_kernel, "device_medians", medians)
+    part = samples_of(kind, "float32", 40_000, np.random.default_rng(3))
+    bench = SimpleNamespace(samples=cp.asarray(part), part=part, what={}, repeats=1)
+    row = bracket_kernel.steps(bench, quantiles)
+    assert row["wrong"] == [] and {*row["reads"]} == {"read", *bracket_kernel.STEPS} and isinstance(ran[1], Found)
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((50, 50), np.float32), np.zeros(5000, np.int16)])
