@@ -244,7 +244,7 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
         for (u32 i = 0; i < targets; ++i) {
             if (i == 0 || state[1 + i] != state[i]) keys[number++] = K(state[1 + i]);
         }
-        for (u32 i = number; i < MOST_TARGETS; ++i) keys[i] = K(~K(0));  // that of no number
+        for (u32 i = number; i < MOST_TARGETS; ++i) keys[i] = K(~K(0));  // nothing is above
     }
     if (threadIdx.x < 2 * MOST_TARGETS + 1) of_block[threadIdx.x] = 0;
     __syncthreads();
@@ -260,7 +260,9 @@ quantile_prove(const T* samples, const u32* held, u32 room, u32 targets, const u
             u32 below = 0;  // keys
 #pragma unroll
             for (u32 half = MOST_TARGETS / 2; half; half /= 2) below += keys[below + half - 1] < key ? half : 0;
-            if (i + j * THREADS < here) atomicAdd(of_block + 2 * below + (keys[below] == key), 1u);
+            below += keys[below] < key;
+            const bool equal = below < number && keys[below] == key;
+            if (i + j * THREADS < here) atomicAdd(of_block + 2 * below + equal, 1u);
         }
     }
     __syncthreads();

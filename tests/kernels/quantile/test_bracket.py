@@ -121,6 +121,22 @@ def test_ranges_are_proven_by_the_read(cp: Any, kind: str, dtype: str) -> None:
         np.testing.assert_array_equal(got, count_around_on_device(other, search.statistics).get())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("texts", [[f"{k}/9" for k in range(1, 9)], ["1/3", "999/1001"]])
+def test_keys_and_samples_at_the_limits_are_proven(cp: Any, texts: Any, dtype: str) -> None:
+    """As many keys as a search takes; the greatest samples above the last key, in its range."""
+    samples = np.random.default_rng(len(texts)).normal(0, 1e8, 40_001).astype(dtype)
+    samples[:15] = ends = np.iinfo(dtype).max if dtype == "int32" else np.inf
+    on_device, search = cp.asarray(samples), begun(dtype, texts)
+    found = find_on_device(on_device, search.ranks, True)
+    assert found is not None and found.around is not None and len({*found.keys.values()}) == 2 * len(texts)
+    assert max(found.keys.values()) < to_keys(np.array([ends], dtype))[0]
+    search = search.completed(*found)
+    counts = found.around.count(on_device, search.statistics)
+    search.proven_by(counts)
+    np.testing.assert_array_equal(counts, count_around_on_device(on_device, search.statistics).get())
+
+
 @pytest.mark.parametrize("quantiles", [["0.5"], FIVE])
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_what_finds_no_room_is_found_by_passes(
