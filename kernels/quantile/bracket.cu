@@ -45,27 +45,20 @@ quantile_sample(const T* samples, i64 n, T* drawn, u32* held, u32 targets, u64* 
 }
 
 // `range`: how many targets are fit to be ends of ranges, two and two, then the bits of the samples there. `drawn` and `picked`:
-// what `quantile_sample` and `quantile_pick` wrote of `strata` samples. A key that many samples have is not fit, nor is a range
-// that touches the one before, nor any beside NaN, unless these are left out: `omit`.
+// what `quantile_sample` and `quantile_pick` wrote of `strata` samples. A key that many samples have is not fit, nor is any
+// beside NaN, unless these are left out: `omit`. A key may be the end of one range and the beginning of the next.
 template <typename T>
 __global__ void quantile_ends(u32 strata, u32 targets, const u64* drawn, const u64* picked, u32 omit, u64* range) {
     using K = typename Key<T>::type;
-    __shared__ K ends[MOST_TARGETS];
-    const u64 nan = drawn[1], numbers = strata - nan, *const equal = picked + 1 + 2 * targets;
-    K end = 0;
-    if (threadIdx.x < targets) {
-        const i64 place = i64(drawn[2 + threadIdx.x]);
-        end = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? K(picked[1 + threadIdx.x]) : Key<T>::LAST;
-        ends[threadIdx.x] = end;
-        range[1 + threadIdx.x] = Key<T>::bits(end);
-    }
-    __syncthreads();
     if (threadIdx.x >= targets) return;
+    const u64 nan = drawn[1], numbers = strata - nan, *const equal = picked + 1 + 2 * targets;
+    const i64 place = i64(drawn[2 + threadIdx.x]);
+    const K end = place < 0 ? Key<T>::FIRST : place < i64(numbers) ? K(picked[1 + threadIdx.x]) : Key<T>::LAST;
+    range[1 + threadIdx.x] = Key<T>::bits(end);
     u64 together = 0;
     for (u32 i = 0; i < targets; ++i) together += equal[i];
-    const bool apart = threadIdx.x % 2 || threadIdx.x == 0 || ends[threadIdx.x - 1] < end;
     const bool light = equal[threadIdx.x] * HEAVY <= numbers && together * (HEAVY / MOST_TOGETHER) <= numbers;
-    if (apart && light && (omit || nan == 0)) atomicAdd(range, u64(1));
+    if (light && (omit || nan == 0)) atomicAdd(range, u64(1));
 }
 
 // Each block has room for `room` samples, and `held` of them; none that count if it says more. They are in the `ranges` of

@@ -109,7 +109,7 @@ struct Descent {
             count<T, AT_ONCE>(tally, samples + first, step);
         for (; first < number; first += THREADS) count<T, 1>(tally, samples + first, step);
     }
-    // Appends the bits of a step, once all is counted; a warp has a target. The key of a rank that no sample has is the last.
+    // Appends the bits of a step, once all is counted; a warp has a target. Of a rank that no sample has it finds none.
     __device__ void descend(const u32* tally, int step) {
         const u32 target = threadIdx.x / 32, lane = threadIdx.x % 32;
         __syncthreads();
@@ -124,14 +124,12 @@ struct Descent {
         }
         u32 below = upto - own, place = 0;
         const bool here = known && ranks[target] >= below && ranks[target] < upto;
-        const bool none = known && lane == 31 && ranks[target] >= upto;
         while (here && ranks[target] >= below + bins[place]) below += bins[place++];
         __syncthreads();
-        if (here || none) {
-            const int bits = left(step - 1) - left(step);
-            upper[target] = K(upper[target] << bits | (here ? lane * EACH + place : (1u << bits) - 1));
-            ranks[target] -= here ? below : 0;
-            equal[target] = here ? bins[place] : 0;
+        if (here) {
+            upper[target] = K(upper[target] << (left(step - 1) - left(step)) | (lane * EACH + place));
+            ranks[target] -= below;
+            equal[target] = bins[place];
         }
         __syncthreads();
     }

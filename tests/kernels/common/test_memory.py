@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,7 +94,21 @@ def test_threads_have_their_own_where_their_stream_is(device: SimpleNamespace, s
     assert len(device.cleared) == cleared
 
 
-def test_threads_that_share_a_stream_get_their_own(device: SimpleNamespace) -> None:
+def test_threads_that_share_a_stream_get_their_own(device: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever one thread stops while it looks at what is left, another one goes on."""
+
+    class Slow(deque[int]):
+        def __getitem__(self, number: Any) -> Any:
+            found = super().__getitem__(number)
+            sleep(0.001)
+            return found
+
+        def __len__(self) -> int:
+            left = super().__len__()
+            sleep(0.001)
+            return left
+
+    monkeypatch.setattr(memory, "deque", Slow)
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: memory.pooled_zeros(20_000), range(200)))
     assert len({array.ctypes.data for array in taken}) == len(taken)

@@ -137,6 +137,26 @@ def test_keys_and_samples_at_the_limits_are_proven(cp: Any, texts: Any, dtype: s
     np.testing.assert_array_equal(counts, count_around_on_device(on_device, search.statistics).get())
 
 
+@pytest.mark.parametrize("dtype", WIDE)
+def test_ranges_that_touch_share_their_ends(cp: Any, dtype: str) -> None:
+    """Of few values: a range ends with the key that the next one begins with, and has its samples."""
+    random, touching = np.random.default_rng(18), 0
+    for low in (100, 300, 500):
+        samples = random.integers(0, random.integers(80, 140), 30_001).astype(dtype)
+        drawn = 2**14 // samples.itemsize
+        high = next(q for q in range(low, 1000) if len(ranges.targets_of([low * 30, q * 30], 30_001, drawn)) == 4)
+        on_device, search = cp.asarray(samples), begun(dtype, [Fraction(low, 1000), Fraction(high, 1000)])
+        found = find_on_device(on_device, search.ranks, True)
+        keys = np.sort(to_keys(samples))
+        assert found is not None and found.keys == {rank: int(keys[rank]) for rank in search.ranks(30_001)}
+        assert found.around is not None
+        touching += int(np.equal(*found.around._range.get()[2:4]))
+        values = search.completed(*found).statistics
+        counts = found.around.count(on_device, values)
+        np.testing.assert_array_equal(counts, count_around_on_device(on_device, values).get())
+    assert touching
+
+
 @pytest.mark.parametrize("quantiles", [["0.5"], FIVE])
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_what_finds_no_room_is_found_by_passes(
