@@ -69,12 +69,12 @@ def jobs_of(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any]
 def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
     """A job by its name, and its options."""
     if name not in WORKFLOWS:
-        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}{meant(name, WORKFLOWS)}")
+        raise UsageError(f"expected a job, one of {', '.join(WORKFLOWS)}, got {name!r}{meant(name, WORKFLOWS)}")
     workflow = WORKFLOWS[name]
     known = {field.name: field for field in fields(workflow.options)}
     for option, value in values.items():
         if option not in known:
-            expected = f"options out of {', '.join(known)}" if known else "no options"
+            expected = f"an option, one of {', '.join(known)}" if known else "no options"
             advice = meant(option, known) or _instead(value)
             raise UsageError(f"{name}: expected {expected}, got {option!r}{advice}")
     for field in known.values():

@@ -52,7 +52,7 @@ class UsageError(PipelineError):
     >>> import pipeline
     >>> pipeline.run("histogramm", "data.bin")
     Traceback (most recent call last):
-    pipeline.errors.UsageError: expected a job out of ...; did you mean 'histogram'?
+    pipeline.errors.UsageError: expected a job, one of ...; did you mean 'histogram'?
     """
 
     exit_code = 2

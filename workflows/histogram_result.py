@@ -189,8 +189,9 @@ class HistogramResult(PlottedHistogram):
             share = min(
                 100 * outside / self.samples, 99.9 if outside < self.samples else 100
             )  # never rounded up to 100
-            advice = "" if self.surveyed or self.scale == "log" else (
-                "; --range auto includes all that are finite")  # fmt: skip
+            advice = "" if self.surveyed or self.scale == "log" else "; --range auto includes all that are finite"
+            if advice and not self.counts.any():  # raw files are int32 unless --dtype says what they are
+                advice = f"; is the dtype right?{advice[1:]}"
             facts.append(("outside", f"{how_many(outside)} ({share:.3g} %){advice}"))
         return [
             *facts,

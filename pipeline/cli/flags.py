@@ -59,8 +59,8 @@ class Command(GroupedCommand):
                 elif word == getattr(flag, "alone", None):
                     yield from [word] * flag.nargs
                 else:
-                    if len(parts := word.split(",")) == flag.nargs:
-                        line = f"write {previous} {' '.join(parts)}"
+                    if len(parts := word.strip("[]()").split(",")) == flag.nargs:
+                        line = f"write {previous} {' '.join(part.strip() for part in parts)}"
                         raise click.UsageError(f"{previous}: expected {flag.metavar}, got {word!r}; {line}")
                     yield word
                 previous = word

@@ -133,8 +133,10 @@ class SectionedGroup(_Helpful, click.Group):
         if name == "help":  # the word that others use
             args, name = ["--help"], "--help"
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"expected a command out of {', '.join(self.commands)}, got {name!r}"
-                                   f"{meant(name, self.commands)}", ctx)  # fmt: skip
+            advice = meant(name, self.commands)
+            if os.path.exists(name):
+                advice = f"; the job comes before its files: {program()} histogram {name}"
+            raise click.UsageError(f"expected a command, one of {', '.join(self.commands)}, got {name!r}{advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -122,7 +122,7 @@ def parse_also(text: str) -> Requested:
     workflow = WORKFLOWS.get(name)
     if not isinstance(workflow, Aggregation):
         known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
-        raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}{meant(name, known.split(', '))}")
+        raise click.UsageError(f"--also: expected a job, one of {known}, got {name!r}{meant(name, known.split(', '))}")
     arguments, flags = option_flags(workflow.options)
     command = Command(name, params=[*arguments, *flags, kernel_flag(), output_flag(workflow)],
                       add_help_option=False)  # fmt: skip

@@ -113,7 +113,7 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
     record = saved.known()
     workflow = WORKFLOWS.get(saved.job)
     if not isinstance(workflow, Aggregation):
-        raise UsageError(f"{path}: expected a job out of {', '.join(WORKFLOWS)}, got {saved.job}")
+        raise UsageError(f"{path}: expected a job, one of {', '.join(WORKFLOWS)}, got {saved.job}")
     if rounded := next((part["verification"]["rounding"] for part in saved.parts
                         if part["verification"].get("rounding")), None):  # fmt: skip
         raise UsageError(f"{path}: expected a result whose bits are the same everywhere, got one {rounded}; run the "
