@@ -1,4 +1,4 @@
-"""Reads the arguments of `pipeline.run`: what each has to be, and what to write instead of what it cannot be."""
+"""Reads the arguments of `pipeline.run`: what each has to be, and what to write instead of a wrong one."""
 
 from __future__ import annotations
 

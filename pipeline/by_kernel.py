@@ -1,4 +1,4 @@
-"""Jobs by a kernel of the courses: the only way from a job to the ladders in `kernels/study`."""
+"""Jobs that run a kernel of the courses: the only way from a job to the ladders in `kernels/study`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs an aggregation on every row of the samples by itself: a job made of a job."""
+"""A job that runs another aggregation on every row of the samples by itself."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _count(calibration: Calibration, block: Any, options: Any) -> Any:
 
 
 def _count_rows(calibration: Calibration, block: Any, options: tuple[Any, ...], stretch: Stretch) -> Any:
-    """Of rows that have the same edges; thresholds of others are not kept from block to block."""
+    """Counts of rows that have the same edges; thresholds of others are not kept from block to block."""
     if len(options) > 1:
         return None
     bins = binning(calibration, options[0], block.dtype)

@@ -141,7 +141,7 @@ class HistogramResult(PlottedHistogram):
         return np.array([self.underflow, *counts, self.overflow]) if flow else counts
 
     def variances(self, flow: bool = False) -> NDArray[np.float64]:
-        """Of the counts, which are equal to them."""
+        """The variances of the counts, which are equal to them."""
         return self.values(flow)
 
     def _to_boost_histogram_(self) -> Any:

@@ -1,4 +1,4 @@
-"""Order statistics beside other results, of many rows: a line is the length of that of the others, that, and keys."""
+"""Order statistics of many rows beside other results: a line holds the others' line, with its length, and keys."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def no_more_than_all(counts: Counts, samples: int) -> str | None:
 
 
 def _total(counts: Counts) -> int:
-    """Of all counts, or of the keys."""
+    """The number of samples: of all counts, or of the keys."""
     return -1 - int(counts[0]) if counts[0] < 0 else int(counts.sum())
 
 

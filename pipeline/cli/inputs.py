@@ -26,8 +26,9 @@ def input_flags() -> list[click.Option]:
     """How to read the input."""
     return [
         Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, shell_complete=complete_dtypes,
-             help=f"Of raw files: {', '.join(NAMES)}; those with a final p are packed."),
-        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
+             help=f"Samples of raw files: {', '.join(NAMES)}; those that end in p are packed."),
+        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little",
+             help="Byte order of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),
         Flag(["--spool"], group=INPUT, is_flag=True, help="Write standard input to a temporary file first, so that "

@@ -1,4 +1,4 @@
-"""What a job leaves: files that are reserved before it runs, written once all is verified, and what it prints."""
+"""The outputs of a job: files, reserved before it runs and written once all is verified, and what it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `slurm`: a batch script for `sbatch` that runs a job, and has itself queued again if time runs out."""
+"""The command `slurm`: a batch script for `sbatch` that runs a job, and queues itself again if time runs out."""
 
 from __future__ import annotations
 

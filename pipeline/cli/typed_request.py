@@ -1,4 +1,4 @@
-"""What a command line asked for, as it was typed: a result's file keeps it, so that the same can be asked for again."""
+"""A command line as it was typed: a result's file keeps it, so that the request can be repeated."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from workflows import WORKFLOWS
 
 @contextmanager
 def errors_have_status_2(name: str) -> Iterator[None]:
-    """Of a command whose exit status 1 says something else, or that says so itself."""
+    """Give all errors status 2, for a command whose status 1 means something else, or whose own errors have it."""
     try:
         yield
     except Exception as error:
@@ -55,7 +55,7 @@ def told(error: click.ClickException, ctx: click.Context | None = None) -> str:
 
 
 def _no_such_option(option: str, ctx: click.Context) -> str:
-    if jobs := _jobs_with(option):
+    if ctx.parent is not None and (jobs := _jobs_with(option)):
         return (f"expected an option of {ctx.info_name}, got {option!r}, an option of {' and '.join(jobs)}; "
                 f"{ctx.command_path} --help lists those of {ctx.info_name}")  # fmt: skip
     known = [name for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)

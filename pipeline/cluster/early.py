@@ -1,4 +1,4 @@
-"""Processes for the workers of GPUs, started with the command: each makes its context while it imports modules.
+"""Processes for GPU workers, started with the command: each creates its CUDA context while it imports modules.
 
 The driver makes the contexts of several processes one after the other, and no context survives a fork, so that workers
 forked from a server get theirs last of all. A worker that replaces another starts in the same way. If that fails it is

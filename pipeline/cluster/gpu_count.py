@@ -1,4 +1,4 @@
-"""How many GPUs take part by default: what more of them save, against the start of their processes."""
+"""How many GPUs take part by default: the time that each one saves, against the time its process takes to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many processes and open files this machine, its container or shell allows: asked before anything is started."""
+"""How many processes and open files this machine, its container or shell allows; read before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches the processes of a cluster on this machine: what hangs is killed, and what failed is told by whose fault.
+"""Watches the processes of a cluster on this machine: kills what hangs, and says which task or GPU made a process fail.
 
 Dask restarts a dead worker and reruns its tasks, but blames all of them alike, and misses a worker that hangs while its
 event loop runs. Each process therefore shows which tasks it is in (`pipeline.process.heartbeat`), even after its end:

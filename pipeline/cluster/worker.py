@@ -1,4 +1,4 @@
-"""What a worker does around a task: it shows its progress, and exits where its GPU or its process is of no use now."""
+"""What a worker does around a task: it shows its progress, and exits once its GPU or its process is unusable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass of an aggregation has finished: the sum of the chunks whose parts that are always checked have passed.
+"""What a pass of an aggregation has finished: the sum of all chunks that have passed their mandatory check.
 
 Signals interrupt anywhere, so one assignment replaces the state; the state itself never changes.
 """

@@ -1,4 +1,4 @@
-"""Frees pages of the page cache that a CPU's reads have filled from storage, where memory for them is dear.
+"""Frees pages of the page cache that a CPU's reads have filled from storage, where new memory is slow.
 
 The system may get memory so slowly that reads wait for that and not for storage; pages that were freed are used again.
 """

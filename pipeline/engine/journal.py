@@ -224,4 +224,4 @@ class Journal:
 def damaged(reason: object) -> PipelineError:
     """The error of a journal that is not what it should be."""
     return PipelineError(f"--resume: expected the journal of an unfinished run, got a damaged one ({reason}); leave "
-                         "--resume out to begin anew")  # fmt: skip
+                         "--resume out to start over")  # fmt: skip

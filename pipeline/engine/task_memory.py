@@ -42,7 +42,7 @@ NO_LIMIT = Seats(0, 0)
 
 
 def seats(threads: int, device: str, settings: Settings) -> Seats:
-    """Of a process with so many threads."""
+    """The seats of a process with so many threads."""
 
     def of(limit: int | None, most: int) -> int:
         return 0 if limit is None else max(1, min(most, limit // ENOUGH))

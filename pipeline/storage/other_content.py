@@ -1,4 +1,4 @@
-"""Content that nobody means as raw samples: text, archives, pictures."""
+"""Content that is not meant as raw samples: text, archives, pictures."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class StreamSource(Source):
 
     @property
     def identity(self) -> Hashable:
-        """Of the object."""
+        """The identity of the object."""
         return id(self.stream)
 
     def pieces(self) -> Iterator[FilledPiece]:

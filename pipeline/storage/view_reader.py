@@ -1,4 +1,4 @@
-"""Reads the elements of a view from a run of samples: what lies close together at once, the rest one by one."""
+"""Reads the elements of a view from a run of samples: neighbours in one read, the rest one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels to inspect: the instances that the modules next to the sources declare."""
+"""Kernels to inspect: the instances declared by the modules next to the sources."""
 
 from __future__ import annotations
 

@@ -219,7 +219,12 @@ def test_what_is_not_replaced(tmp_path: Path) -> None:
         ("a.h5", np.zeros(3, "M8[s]"), None, r"expected an array that HDF5 can store, got datetime64"),
         ("a.h5::/", np.ones(3), None, r"expected a name for the data set"),
         ("a.zarr", np.empty((2**11, 2**10), "i1"), (1, 1), r"expected at most 1048576 chunks, got 2097152"),
-        ("a.npz", np.ones(3), None, r"a\.npz: expected \.npy, \.h5, \.zarr, or raw under a suffix of no other format"),
+        (
+            "a.npz",
+            np.ones(3),
+            None,
+            r"a\.npz: expected \.npy, \.h5, \.zarr, or a raw one with a suffix of no other format",
+        ),
         ("a.tif", np.ones(3), None, r"got another name; choose one of these"),
         ("a.zarr::x", np.ones(3), None, r"got another name; choose one of these"),
     ],
