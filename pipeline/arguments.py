@@ -120,7 +120,7 @@ def input_of(file: Any) -> Any:
 
 
 def path_of(name: str, value: Any) -> str | None:
-    """The text of a path; UsageError if it is none."""
+    """The text of a path; UsageError if it is not a path."""
     try:
         return None if value is None else os.fsdecode(os.fspath(value))
     except TypeError:
@@ -128,7 +128,7 @@ def path_of(name: str, value: Any) -> str | None:
 
 
 def integer_of(name: str, value: Any) -> int | None:
-    """A number of bytes; UsageError if it is none."""
+    """A number of bytes; UsageError if it is not one."""
     if value is None:
         return None
     try:

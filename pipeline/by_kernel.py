@@ -12,7 +12,7 @@ Declared = TypeVar("Declared", bound=Aggregation[Any] | ArrayJob[Any])
 
 
 def by_kernel(workflow: Declared, options: Any, kernel: str | None) -> Declared:
-    """The job as it is, or with this variant in the place of its own kernel.
+    """The job as it is, or with this variant in place of its own kernel.
 
     Raises
     ------

@@ -87,7 +87,7 @@ def _compute(
 
 @lru_cache(maxsize=16)
 def binning(calibration: Calibration, options: HistogramOptions, dtype: np.dtype[Any]) -> MonotoneBinning:
-    """Bins of calibrated samples among samples of a native dtype; options are told apart by identity."""
+    """Bins of calibrated samples among samples of a native dtype; options are compared by identity."""
     edges, rising = options.all_edges, calibration.gain > 0
     guess = None
     if options.edges is None and calibration.transform == "none":

@@ -228,6 +228,6 @@ def _bins(result: HistogramResult) -> str:
 
 
 def uhi(axes: list[dict[str, Any]], values: Any, **about: str | float) -> dict[str, Any]:
-    """Counts on these axes, in the UHI serialization schema, with what else this program has to know of them."""
+    """Counts on these axes, in the UHI serialization schema, with what this program also has to know about them."""
     info, storage = {"baru": {"format": 2, **about}}, {"type": "int", "values": values}
     return {"uhi_schema": 1, "writer_info": info, "metadata": {}, "axes": axes, "storage": storage}

@@ -33,7 +33,7 @@ NAN_MODES = ("propagate", "omit")
 
 
 def read_quantile(value: Any) -> str:
-    """The text of a quantile, of which it is the exact value: a float is what its shortest text says.
+    """The text of a quantile, which is its exact value; a float has the value of its shortest text.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def read_quantiles(value: Any) -> tuple[str, ...]:
 
 
 def check_nan_mode(nan: str) -> None:
-    """Refuse what is no way to treat NaN, by ValueError."""
+    """ValueError unless it is a way to treat NaN."""
     if nan not in NAN_MODES:
         raise ValueError(f"--nan: expected {' or '.join(NAN_MODES)}, got {nan!r}")
 

@@ -104,7 +104,7 @@ def _line(job: Planned) -> Line:
 
 
 def _run(job: Planned, line: Line, more: Sequence[str]) -> None:
-    """Run a job with more flags; its line gets the status, when it began, how long it took, and what came of it."""
+    """Run a job with more flags; its line gets the status, the start, the seconds and the results."""
     outcomes: list[Outcome] = []
     line["began"], began = datetime.now(UTC).isoformat(timespec="seconds"), perf_counter()
     try:

@@ -49,7 +49,7 @@ class Flag(click.Option):
         self.group, self.shown, self.alone = group, shown, alone
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """The default in brackets after the help text: click would show a default of two words as a tuple."""
+        """The default in brackets after the help text; click would show a default of two words as a tuple."""
         extra = super().get_help_extra(ctx)
         return {**extra, "default": self.shown} if self.shown else extra
 

@@ -234,7 +234,7 @@ def _run_array_job(
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
-    """The job with its kernel: what one kernel began, another one does not continue."""
+    """The job with its kernel: a run that one kernel began is not continued by another."""
     return f"{workflow.name} by study/{workflow.kernel}" if workflow.kernel else workflow.name
 
 

@@ -99,7 +99,7 @@ class _Collector:
 
 
 def latest(scheduler: Any) -> dict[str, Any]:
-    """What a client last told of its run."""
+    """The state of a run that a client last sent."""
     events = scheduler.get_events(TOPIC)
     return dict(events[-1][1]) if events else {}
 

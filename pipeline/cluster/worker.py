@@ -123,7 +123,7 @@ def _shrink() -> bool:
 
 
 def _exit_if_restarted(reason: str, task: str) -> None:
-    """Exit a process whose GPU is of no use to it, since every task that Dask sends to it would fail.
+    """Exit if this process can no longer use its GPU: every task that Dask sends to it would fail.
 
     Its nanny starts another one, and Dask reruns the task elsewhere. In the client's own process nothing is done.
     """

@@ -178,5 +178,5 @@ class ChunksDone:
         return [Row("pass", self._number, header, content)]
 
     def written(self) -> None:
-        """Until the next change there is nothing to write."""
+        """Note that everything is written until the next change."""
         self._written = self._state if not self._state.waiting else None

@@ -140,7 +140,7 @@ class StreamSource(Source):
 
     @property
     def shape(self) -> None:
-        """Unknown, also after a header: it is planned while it is read."""
+        """Unknown, even after a header: the stream is planned while it is read."""
 
     @property
     def identity(self) -> Hashable:

@@ -137,7 +137,7 @@ class ViewFiller:
             self._check(fd, piece, view, target)
 
     def _check(self, fd: int, piece: Piece, view: View, target: NDArray[Any]) -> None:
-        """Read a few elements by themselves, at places that are found in another way: index by index.
+        """Read a few elements one by one, at places computed in another way: index by index.
 
         Raises
         ------

@@ -46,7 +46,7 @@ class Stored:
     def read(
         self, chosen: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]]:
-        """Bytes of chunks of local files, those at once that lie close to one another.
+        """Bytes of chunks of local files; chunks close to one another are read at once.
 
         Yields
         ------
