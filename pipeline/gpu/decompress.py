@@ -1,4 +1,4 @@
-"""Decompresses chunks on a device: Zstandard by nvCOMP, which gets only safe chunks, other codecs by our kernels."""
+"""Decompresses chunks on a device: Zstandard by nvCOMP, if it can take a chunk, other codecs by our kernels."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ def check_place(path: str, source: Source | None = None) -> None:
     folder, name = split(path)
     if os.path.isdir(path) or not name:
         got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)
-        raise UsageError(f"{path}: expected a file name for the output, got {got}; choose another name")
+        store = ", or remove the store" if path.endswith(".zarr") else ""
+        raise UsageError(f"{path}: expected a file name for the output, got {got}; choose another name{store}")
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
     if not os.access(folder, os.W_OK | os.X_OK):
