@@ -50,7 +50,7 @@ def leave_working_folder_out() -> None:
 
 
 def expect_processes(words: list[str]) -> None:
-    """Start what the job on the command line will probably need: workers or a server, a context, what checks products.
+    """Start what the job on the command line will probably need: workers or a server, a context, the check of products.
 
     Their imports take as long as this process takes until it needs them. This is a guess, from the sizes of the files
     alone: an unused one simply ends with this process.
@@ -87,7 +87,7 @@ def expect_processes(words: list[str]) -> None:
 
 
 def compile_ahead(words: list[str]) -> None:
-    """Compile what the job probably needs, by threads that end with this process; the cache has it from then on."""
+    """Compile what the job probably needs, in threads that end with this process; the cache keeps it."""
     from threading import Thread
 
     from kernels.common import cxx
@@ -120,7 +120,7 @@ def expect_one_process(words: list[str], nbytes: int) -> None:
 
 
 def has_one_gpu() -> bool:
-    """Whether there is one GPU that is not divided, so that the first context can only be the one that is needed.
+    """Whether there is just one GPU, not divided, so the first context is certainly the one needed.
 
     Once CUDA is initialized, which GPUs are visible no longer changes.
     """

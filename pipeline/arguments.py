@@ -1,4 +1,4 @@
-"""Reads the arguments of `pipeline.run`: what each has to be, and what to write instead of what it cannot be."""
+"""Reads the arguments of `pipeline.run`: what each has to be, and what to write instead of a wrong one."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def jobs_of(job: Any, options: Mapping[str, Any]) -> list[tuple[Aggregation[Any]
 def _job(name: str, values: Mapping[str, Any]) -> tuple[Aggregation[Any] | ArrayJob[Any], Any]:
     """A job by its name, and its options."""
     if name not in WORKFLOWS:
-        raise UsageError(f"expected a job out of {', '.join(WORKFLOWS)}, got {name!r}{meant(name, WORKFLOWS)}")
+        raise UsageError(f"expected a job, one of {', '.join(WORKFLOWS)}, got {name!r}{meant(name, WORKFLOWS)}")
     workflow = WORKFLOWS[name]
     known = {field.name: field for field in fields(workflow.options)}
     for option, value in values.items():
         if option not in known:
-            expected = f"options out of {', '.join(known)}" if known else "no options"
+            expected = f"an option, one of {', '.join(known)}" if known else "no options"
             advice = meant(option, known) or _instead(value)
             raise UsageError(f"{name}: expected {expected}, got {option!r}{advice}")
     for field in known.values():
@@ -120,7 +120,7 @@ def input_of(file: Any) -> Any:
 
 
 def path_of(name: str, value: Any) -> str | None:
-    """The text of a path; UsageError if it is none."""
+    """The text of a path; UsageError if it is not a path."""
     try:
         return None if value is None else os.fsdecode(os.fspath(value))
     except TypeError:
@@ -128,7 +128,7 @@ def path_of(name: str, value: Any) -> str | None:
 
 
 def integer_of(name: str, value: Any) -> int | None:
-    """A number of bytes; UsageError if it is none."""
+    """A number of bytes; UsageError if it is not one."""
     if value is None:
         return None
     try:

@@ -10,7 +10,7 @@ OWN = "dask_command.py"
 
 
 def main() -> None:
-    """Run the command line, unless `pipeline` is not our own, which has `OWN`. It looks at the others itself."""
+    """Run the command line, if `pipeline` is our own package, which has `OWN`; it checks the other packages itself."""
     spec = find_spec("pipeline")
     origin = None if spec is None else spec.origin
     if origin is None or not os.path.exists(os.path.join(os.path.dirname(origin), OWN)):

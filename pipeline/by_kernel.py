@@ -1,4 +1,4 @@
-"""Jobs by a kernel of the courses: the only way from a job to the ladders in `kernels/study`."""
+"""Jobs that run a kernel of the courses: the only way from a job to the ladders in `kernels/study`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Declared = TypeVar("Declared", bound=Aggregation[Any] | ArrayJob[Any])
 
 
 def by_kernel(workflow: Declared, options: Any, kernel: str | None) -> Declared:
-    """The job as it is, or with this variant in the place of its own kernel.
+    """The job as it is, or with this variant in place of its own kernel.
 
     Raises
     ------

@@ -102,7 +102,7 @@ def compare(a: Source, b: Source, as_values: bool) -> Comparison:
 
 
 def _shape(source: Source, length: int) -> tuple[int, ...]:
-    """The shape; the length of what had none before it was read."""
+    """The shape; the length for a source whose length was unknown before it was read."""
     return (length,) if source.shape is None else source.shape
 
 

@@ -52,7 +52,7 @@ class UsageError(PipelineError):
     >>> import pipeline
     >>> pipeline.run("histogramm", "data.bin")
     Traceback (most recent call last):
-    pipeline.errors.UsageError: expected a job out of ...; did you mean 'histogram'?
+    pipeline.errors.UsageError: expected a job, one of ...; did you mean 'histogram'?
     """
 
     exit_code = 2
@@ -85,19 +85,19 @@ def meant(name: str, known: Iterable[str], least: float = 0.6) -> str:
 
 
 def with_nearest(text: str) -> str:
-    """A message that ends with an unknown one of some names, with the nearest of them."""
+    """A message that ends with an unknown name, completed with the nearest known one."""
     found = re.search(r"expected (?:one|some) of (.+?)(?:, separated by commas)?, got '(\w+)'$", text)
     return text if found is None else text + meant(found[2], found[1].split(", "))
 
 
 def failure(name: str, error: Exception) -> PipelineError:
-    """A one-line error for users, where something of this name failed with an internal error, or one of their job's."""
+    """A one-line error for users: something of this name failed, by an internal error or one in the user's job."""
     reason = str(error).partition("\n")[0]
     return PipelineError(f"{name} failed: {type(error).__name__}: {reason}{_place(error)}")
 
 
 def _place(error: BaseException) -> str:
-    """Where code that is neither ours nor of an installed package raised an error; empty if none did."""
+    """Where the user's own code raised an error: neither ours nor an installed package's; empty if it did not."""
     frames = [] if error.__traceback__ is None else traceback.extract_tb(error.__traceback__)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     own = *(os.path.join(root, name, "") for name in PACKAGES), *sysconfig.get_paths().values()

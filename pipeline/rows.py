@@ -66,7 +66,9 @@ class RowsAsked:
         if self.layout not in (None, *LAYOUTS):
             raise UsageError(f"--layout: expected {' or '.join(LAYOUTS)}, got {self.layout!r}")
         if self.by not in (None, "file"):
-            raise UsageError(f"--by: expected file, got {self.by!r}; --channels, --segment and --axis are other rows")
+            raise UsageError(
+                f"--by: expected file, got {self.by!r}; for other rows use --channels, --segment or --axis"
+            )
 
     @property
     def any(self) -> bool:

@@ -1,4 +1,4 @@
-"""Bins that the samples decide on: their statistics, by surveys of exact sums, extremes and quartiles."""
+"""Bins chosen from the samples' statistics: surveys find exact sums, extremes and quartiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs an aggregation on every row of the samples by itself: a job made of a job."""
+"""A job that runs another aggregation on every row of the samples by itself."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def by_rows(workflow: Aggregation[Any]) -> Aggregation[RowsOptions]:
 
 
 def _compared(options: RowsOptions) -> int:
-    """So many samples that they are of `COMPARED_ROWS` rows, about: the reference takes each row by itself."""
+    """About the number of samples of `COMPARED_ROWS` rows: the reference takes each row by itself."""
     rows = options.rows
     if rows.inner > 1:
         return COMPARED_ROWS if rows.inner > COMPARED_ROWS else sys.maxsize

@@ -87,7 +87,7 @@ def _compute(
 
 @lru_cache(maxsize=16)
 def binning(calibration: Calibration, options: HistogramOptions, dtype: np.dtype[Any]) -> MonotoneBinning:
-    """Bins of calibrated samples among samples of a native dtype; options are told apart by identity."""
+    """Bins of calibrated samples among samples of a native dtype; options are compared by identity."""
     edges, rising = options.all_edges, calibration.gain > 0
     guess = None
     if options.edges is None and calibration.transform == "none":
@@ -105,7 +105,7 @@ def _count(calibration: Calibration, block: Any, options: Any) -> Any:
 
 
 def _count_rows(calibration: Calibration, block: Any, options: tuple[Any, ...], stretch: Stretch) -> Any:
-    """Of rows that have the same edges; thresholds of others are not kept from block to block."""
+    """Counts of rows that have the same edges; thresholds of others are not kept from block to block."""
     if len(options) > 1:
         return None
     bins = binning(calibration, options[0], block.dtype)

@@ -1,4 +1,4 @@
-"""The results of many rows as columns, from which the result of a row is made when it is asked for."""
+"""The results of many rows as columns; the result of one row is made on demand."""
 
 from __future__ import annotations
 

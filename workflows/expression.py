@@ -1,4 +1,4 @@
-"""Reads conditions like ``0 <= x < 4000 and x != 7``: a little of Python's syntax, of which nothing is evaluated.
+"""Reads conditions like ``0 <= x < 4000 and x != 7``: a subset of Python's syntax; nothing is evaluated.
 
 Python's own parser makes a tree of the text, and every node that is not on the list below is refused.
 """

@@ -64,7 +64,7 @@ def reference(block: NDArray[Any], options: HistogramOptions) -> NDArray[np.int6
 
 @lru_cache(maxsize=16)
 def _plan(options: HistogramOptions, dtype: np.dtype[Any]) -> Plan | None:
-    """Made once for all parts of a task; options are told apart by identity."""
+    """The plan of the check, made once for all parts of a task; options are compared by identity."""
     return plan(options.all_edges, dtype)
 
 

@@ -203,7 +203,7 @@ class HistogramOptions:
 
 
 def _unchanging(edges: Edges) -> Edges:
-    """New edges, which nobody can write to from now on: results have them, and the next run may use them."""
+    """A read-only copy of edges: results hold them, and the next run may use them."""
     edges.flags.writeable = False
     return edges
 

@@ -141,7 +141,7 @@ class HistogramResult(PlottedHistogram):
         return np.array([self.underflow, *counts, self.overflow]) if flow else counts
 
     def variances(self, flow: bool = False) -> NDArray[np.float64]:
-        """Of the counts, which are equal to them."""
+        """The variances of the counts, which are equal to them."""
         return self.values(flow)
 
     def _to_boost_histogram_(self) -> Any:
@@ -189,8 +189,9 @@ class HistogramResult(PlottedHistogram):
             share = min(
                 100 * outside / self.samples, 99.9 if outside < self.samples else 100
             )  # never rounded up to 100
-            advice = "" if self.surveyed or self.scale == "log" else (
-                "; --range auto includes all that are finite")  # fmt: skip
+            advice = "" if self.surveyed or self.scale == "log" else "; --range auto includes all that are finite"
+            if advice and not self.counts.any():  # raw files are int32 unless --dtype says what they are
+                advice = f"; is the dtype right?{advice[1:]}"
             facts.append(("outside", f"{how_many(outside)} ({share:.3g} %){advice}"))
         return [
             *facts,
@@ -227,6 +228,6 @@ def _bins(result: HistogramResult) -> str:
 
 
 def uhi(axes: list[dict[str, Any]], values: Any, **about: str | float) -> dict[str, Any]:
-    """Counts on these axes, in the UHI serialization schema, with what else this program has to know of them."""
+    """Counts on these axes, in the UHI serialization schema, with what this program also has to know about them."""
     info, storage = {"baru": {"format": 2, **about}}, {"type": "int", "values": values}
     return {"uhi_schema": 1, "writer_info": info, "metadata": {}, "axes": axes, "storage": storage}

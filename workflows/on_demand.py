@@ -1,4 +1,4 @@
-"""A mapping whose values are imported when they are first asked for: a run needs one job out of many."""
+"""A mapping whose values are imported at first use: a run needs one job of many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order statistics beside other results, of many rows: a line is the length of that of the others, that, and keys."""
+"""Order statistics of many rows beside other results: a line holds the others' line, with its length, and keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def joined(own: Table, keys: Table) -> Table:
 
 
 def parts(lines: Table) -> tuple[Table, Table]:
-    """The lines of each; they are as long as most say, because one may be wrong."""
+    """The lines of each; their length is the one that most lines state, because one may be wrong."""
     end = 1 + int(np.sort(lines[:, 0])[len(lines) // 2])
     return lines[:, 1:end], lines[:, end:]
 

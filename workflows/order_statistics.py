@@ -1,4 +1,4 @@
-"""Adds order statistics to a job: its partial and the counts of a search for them, side by side."""
+"""Adds order statistics to a job: a partial is the job's own beside the counts of a search."""
 
 from __future__ import annotations
 

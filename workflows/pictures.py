@@ -45,7 +45,7 @@ def drawn_steps(counts: NDArray[Any], edges: NDArray[Any], scale: str = "linear"
 
 
 def _starts(edges: NDArray[np.float64], scale: str) -> NDArray[np.intp]:
-    """The first bin of each column: as many bins for each where they are equally wide, else as the columns lie."""
+    """The first bin of each column: equally many bins each if they are equally wide, else by position."""
     number = len(edges) - 1
     along = np.log(edges) if scale == "log" else edges / 2  # halves: the range may exceed the largest float64
     widths = np.diff(along)

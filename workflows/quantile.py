@@ -33,7 +33,7 @@ NAN_MODES = ("propagate", "omit")
 
 
 def read_quantile(value: Any) -> str:
-    """The text of a quantile, of which it is the exact value: a float is what its shortest text says.
+    """The text of a quantile, which is its exact value; a float has the value of its shortest text.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def read_quantiles(value: Any) -> tuple[str, ...]:
 
 
 def check_nan_mode(nan: str) -> None:
-    """Refuse what is no way to treat NaN, by ValueError."""
+    """ValueError unless it is a way to treat NaN."""
     if nan not in NAN_MODES:
         raise ValueError(f"--nan: expected {' or '.join(NAN_MODES)}, got {nan!r}")
 
@@ -234,7 +234,7 @@ def no_more_than_all(counts: Counts, samples: int) -> str | None:
 
 
 def _total(counts: Counts) -> int:
-    """Of all counts, or of the keys."""
+    """The number of samples: of all counts, or of the keys."""
     return -1 - int(counts[0]) if counts[0] < 0 else int(counts.sum())
 
 

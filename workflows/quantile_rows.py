@@ -115,7 +115,7 @@ class Counted(NamedTuple):
 
 
 def counted(lines: NDArray[np.int64], search: Search) -> Counted:
-    """Of lines, at least one."""
+    """What a search has counted, from one line or more."""
     samples, key = -1 - lines[:, 0] if gathers(search) else lines.sum(axis=1), nan_key(search.dtype)
     if key is None:
         return Counted(samples, np.zeros_like(samples), samples)

@@ -1,4 +1,4 @@
-"""The interquartile range of the samples in a range: surveys of a search, and a pass that proves what they found."""
+"""The interquartile range of the samples in a range: surveys that find it, and a pass that proves it."""
 
 from __future__ import annotations
 

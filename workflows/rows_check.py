@@ -73,7 +73,7 @@ def _put_together(lines: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class _TurnsCheck(TurnsCheck):
-    """Of rows that take turns from the first sample to the last."""
+    """A check of rows that take turns from the first sample to the last."""
 
     def __init__(self, checks: Sequence[CompiledCheck], dtype: np.dtype[Any], lines: Lines[Any] | None) -> None:
         super().__init__(checks, dtype)
@@ -86,7 +86,7 @@ class _TurnsCheck(TurnsCheck):
 
 
 class RowsCheck:
-    """Of rows of any layout, which get copies of their samples; `one`: the check of a row."""
+    """A check of rows of any layout, which get copies of their samples; `one` checks a row."""
 
     def __init__(self, workflow: Aggregation[Any], options: RowsOptions, dtype: np.dtype[Any], one: Check) -> None:
         self._workflow, self._options, self._dtype = workflow, options, dtype

@@ -1,4 +1,4 @@
-"""Partials of several rows: one int64 array that has the rows, and the partial or the line of each."""
+"""Partials of several rows as one int64 array: the numbers of the rows, and the partial or line of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of rows, together: one more axis of a histogram, one more column of a table."""
+"""The results of all rows together: a histogram with one more axis, or a table with one more column."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RowsResult(Shown):
 
     @property
     def names(self) -> list[str]:
-        """Of the rows."""
+        """The names of the rows."""
         return self.rows.names_of(range(len(self.results)))
 
     def to_json(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class HistogramRows(PlottedRows, RowsResult):
         return self.slots[:, slice(0, -1) if flow else slice(1, -2)].astype(np.float64)
 
     def variances(self, flow: bool = False) -> NDArray[np.float64]:
-        """Of the counts, which are equal to them."""
+        """The variances of the counts, which are equal to them."""
         return self.values(flow)
 
     def _to_boost_histogram_(self) -> Any:

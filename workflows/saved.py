@@ -1,4 +1,4 @@
-"""Results from the documents in their files, and two of them as one."""
+"""Rebuilds results from the documents in their files, and merges two of them."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _compute(workflow: Aggregation[Options], selection: Selection, block: Any, o
 
 @lru_cache(maxsize=16)
 def _refined(selection: Selection, options: Any, dtype: np.dtype[Any]) -> RefinedBinning | None:
-    """Bins that tell samples apart that are kept and that are not; both arguments are told apart by identity."""
+    """Bins that tell samples apart that are kept and that are not; both arguments are compared by identity."""
     condition = selection.typed(dtype)
     numbers = compared_with(condition)
     if numbers is None:

@@ -1,4 +1,4 @@
-"""The result of a job on selected samples: that of the job, with the number of those that were left out."""
+"""The result of a job on selected samples: the job's own, with the number of samples that were left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples that a condition keeps, of many rows at once: a line is the number of others, and the job's."""
+"""The samples that a condition keeps in many rows at once: a line is the number left out, then the job's line."""
 
 from __future__ import annotations
 

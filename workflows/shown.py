@@ -1,4 +1,4 @@
-"""How results show themselves: in notebooks as a table with a small drawing, and as pictures on request."""
+"""How results are shown: in notebooks as a table with a small drawing, and as pictures on request."""
 
 from __future__ import annotations
 

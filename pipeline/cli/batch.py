@@ -104,7 +104,7 @@ def _line(job: Planned) -> Line:
 
 
 def _run(job: Planned, line: Line, more: Sequence[str]) -> None:
-    """Run a job with more flags; its line gets the status, when it began, how long it took, and what came of it."""
+    """Run a job with more flags; its line gets the status, the start, the seconds and the results."""
     outcomes: list[Outcome] = []
     line["began"], began = datetime.now(UTC).isoformat(timespec="seconds"), perf_counter()
     try:
@@ -133,7 +133,7 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def _bytes_of(jobs: Sequence[Planned]) -> int:
-    """Of all inputs that are files; the rest is told where it is opened."""
+    """Bytes of all inputs that are files; errors in others appear when they are opened."""
     total = 0
     for job in jobs:
         with suppress(PipelineError, OSError):
@@ -171,7 +171,7 @@ run_command = Command(
     "run",
     params=[
         click.Argument(["path"], metavar="JOBS.toml", shell_complete=complete_files),
-        Flag(["--only"], multiple=True, metavar="NAME", help="Run the jobs of this name alone; may be given several "
+        Flag(["--only"], multiple=True, metavar="NAME", help="Run only the jobs of this name; may be given several "
              "times."),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True,
              help="Print one JSON object per line when each job ends; the table goes to stderr."),

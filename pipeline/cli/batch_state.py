@@ -27,7 +27,7 @@ FORMAT = 1
 
 
 class BatchState:
-    """The finished jobs of a batch, by what they are: their words, configuration, inputs and code.
+    """The finished jobs of a batch, each known by its words, configuration, inputs and code.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class BatchState:
 
 
 def key_of(job: Planned) -> str | None:
-    """What a job is, with its inputs as they are now; None if these cannot be told from others."""
+    """A key of a job with its inputs as they are now; None if an input has no identity."""
     try:
         paths = job.paths
     except PipelineError:  # that its run will tell
@@ -103,7 +103,7 @@ def key_of(job: Planned) -> str | None:
 
 
 def _seen(path: str) -> list[Any] | None:
-    """A file as it is now; None of what is none."""
+    """A file as it is now; None if there is no file."""
     path = split_output(path)[0]
     try:
         status = os.stat(path)

@@ -1,4 +1,4 @@
-"""What the list of commands says of each, without importing it: to import all took three quarters of the time."""
+"""The list of commands for `--help`: importing all commands would take three quarters of its time."""
 
 JOBS, OTHERS, BATCHES, RESULTS = "Jobs", "Other commands", "Batches", "Results"  # its sections
 

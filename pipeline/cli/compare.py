@@ -43,7 +43,7 @@ compare_command = Command(
              "bits have to be equal."),
         Flag(["--json", "as_json"], group=OUTPUT, is_flag=True, help="Print one JSON object instead of lines."),
         Flag(["--stall-timeout"], group=PLACE, type=Duration(), metavar="DURATION", default=STALL_SECONDS, shown="10m",
-             help="How long to wait for standard input that brings nothing."),
+             help="How long to wait while nothing arrives on standard input."),
     ],
     callback=_compare,
     help="Say whether two arrays are equal, and where and by how many units in the last place they differ.\n\n"

@@ -66,7 +66,7 @@ def demo(device: str) -> None:
 
 
 def _make(path: Path) -> Any:
-    """Samples of which one alone is `RARE`, in a file."""
+    """A file of samples, exactly one of which is `RARE`."""
     generate(path, SAMPLES, distribution="gaussian")
     samples = np.memmap(path, "<i4", "r+")
     samples[samples == RARE] = RARE - 1
@@ -76,9 +76,9 @@ def _make(path: Path) -> Any:
 
 
 def _wrong(block: Any, options: HistogramOptions) -> Any:
-    """The counts of a block, of which one sample is in the bin below its own: their sum is right."""
+    """The counts of a block with one sample in the bin below its own; their sum is right."""
     counts = HISTOGRAM.compute(block, options)
-    rare = 1 + RARE  # behind the underflow
+    rare = 1 + RARE  # after the underflow
     counts[rare - 1] += counts[rare]
     counts[rare] = 0
     return counts
@@ -86,7 +86,7 @@ def _wrong(block: Any, options: HistogramOptions) -> Any:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards, and says so after a signal."""
+    """A folder that is removed afterwards; after a signal, a line says so."""
     try:
         with scratch_folder() as folder:
             yield folder

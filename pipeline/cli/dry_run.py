@@ -1,4 +1,4 @@
-"""What a run would need, printed in its place."""
+"""`--dry-run`: prints what a run would need, and runs nothing."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class Command(GroupedCommand):
                 elif word == getattr(flag, "alone", None):
                     yield from [word] * flag.nargs
                 else:
-                    if len(parts := word.split(",")) == flag.nargs:
-                        line = f"write {previous} {' '.join(parts)}"
+                    if len(parts := word.strip("[]()").split(",")) == flag.nargs:
+                        line = f"write {previous} {' '.join(part.strip() for part in parts)}"
                         raise click.UsageError(f"{previous}: expected {flag.metavar}, got {word!r}; {line}")
                     yield word
                 previous = word
@@ -129,7 +129,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
 
 class Written(click.ParamType):  # type: ignore[type-arg]
-    """A file to write, with one of a few suffixes: the word behind a flag may have been meant as an input."""
+    """A file to write, with one of a few suffixes: the word after a flag may have been meant as an input."""
 
     name = "file"
 
@@ -137,7 +137,7 @@ class Written(click.ParamType):  # type: ignore[type-arg]
         self.suffixes = suffixes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; what is wrong with an empty one is told where it is written."""
+        """The name; an empty one is refused where it is written."""
         if value and not str(value).endswith(self.suffixes):
             self.fail(f"expected a file to write that ends in {', '.join(self.suffixes)}, got {value!r}", param, ctx)
         return str(value)

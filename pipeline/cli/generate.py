@@ -26,9 +26,9 @@ from pipeline.storage.sources import DTYPES
 def generate(file: str, samples: int, dtype: str, distribution: str, seed: int) -> None:
     """Write a file of 10-bit samples to try things on: by default 2^25 of int32, 128 MiB, as in the course.
 
-    FILE is .npy, or raw samples under a suffix of no other format.
+    FILE is .npy, or raw samples if its suffix belongs to no other format.
     """
     if file == STDIN or file.endswith((*HDF5, ZARR, *NOT_WRITTEN)):
-        raise UsageError(f"{file}: expected a file that ends in .npy, or raw under a suffix of no other format, got "
-                         "another name; choose one of these")  # fmt: skip
+        raise UsageError(f"{file}: expected a file that ends in .npy, or a raw one with a suffix of no other format, "
+                         "got another name; choose one of these")  # fmt: skip
     write_samples(file, samples=samples, dtype=dtype, distribution=distribution, seed=seed)

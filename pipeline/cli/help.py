@@ -49,7 +49,7 @@ class Flag(click.Option):
         self.group, self.shown, self.alone = group, shown, alone
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """The default in brackets after the help text: click would show a default of two words as a tuple."""
+        """The default in brackets after the help text; click would show a default of two words as a tuple."""
         extra = super().get_help_extra(ctx)
         return {**extra, "default": self.shown} if self.shown else extra
 
@@ -133,8 +133,10 @@ class SectionedGroup(_Helpful, click.Group):
         if name == "help":  # the word that others use
             args, name = ["--help"], "--help"
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"expected a command out of {', '.join(self.commands)}, got {name!r}"
-                                   f"{meant(name, self.commands)}", ctx)  # fmt: skip
+            advice = meant(name, self.commands)
+            if os.path.exists(name):
+                advice = f"; the job comes before its files: {program()} histogram {name}"
+            raise click.UsageError(f"expected a command, one of {', '.join(self.commands)}, got {name!r}{advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -26,8 +26,9 @@ def input_flags() -> list[click.Option]:
     """How to read the input."""
     return [
         Flag(["--dtype"], group=INPUT, metavar="DTYPE", shown=RAW_DTYPE, shell_complete=complete_dtypes,
-             help=f"Of raw files: {', '.join(NAMES)}; those with a final p are packed."),
-        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little", help="Of raw files."),
+             help=f"Dtype of raw files: {', '.join(NAMES)}; those that end in p are packed."),
+        Flag(["--byteorder"], group=INPUT, type=click.Choice(BYTEORDERS), shown="little",
+             help="Byte order of raw files."),
         Flag(["--offset"], group=INPUT, type=int, metavar="N", shown="0", help="Bytes to skip at the start of raw "
              "files."),
         Flag(["--spool"], group=INPUT, is_flag=True, help="Write standard input to a temporary file first, so that "
@@ -58,7 +59,7 @@ def inputs(sources: Sequence[Source], values: dict[str, Any]) -> list[Named]:
 
 @contextmanager
 def spool(values: dict[str, Any]) -> Iterator[None]:
-    """Put a file in the place of standard input, if `--spool` asks for it; `values["spooled"]` is its path, or empty.
+    """Replace standard input by a file, if `--spool` asks for it; `values["spooled"]` is its path, or empty.
 
     Raises
     ------

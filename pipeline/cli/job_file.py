@@ -114,7 +114,7 @@ def _command(where: str, table: Mapping[str, Any]) -> Command:
 
 
 def _params(command: Command) -> dict[str, click.Parameter]:
-    """What a job may say, by key: its flags without dashes before them, its arguments, its files."""
+    """The keys that a job may have: its flags without their dashes, its arguments, its files."""
     keys = {}
     for param in command.params:
         key = max(param.opts, key=len).lstrip("-") if isinstance(param, Flag) else (param.name or "")
@@ -166,7 +166,7 @@ def _jobs(where: str, command: Command, defaults: Mapping[str, Any], table: Mapp
 
 @contextmanager
 def _told_of(where: str) -> Iterator[None]:
-    """Errors that say which job they are of."""
+    """Errors that name their job."""
     try:
         yield
     except click.ClickException as error:
@@ -176,7 +176,7 @@ def _told_of(where: str) -> Iterator[None]:
 
 
 def _filled(value: Any, parts: Mapping[str, str], words: bool = False) -> Any:
-    """A value with parts of the file's name in the place of {name}, {stem} and {folder}; in a text of words, in each.
+    """A value with {name}, {stem} and {folder} replaced by parts of the file's name, in every word of a text.
 
     So a name with spaces or quotes is still one word.
     """

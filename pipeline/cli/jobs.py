@@ -122,7 +122,7 @@ def parse_also(text: str) -> Requested:
     workflow = WORKFLOWS.get(name)
     if not isinstance(workflow, Aggregation):
         known = ", ".join(name for name, other in WORKFLOWS.items() if isinstance(other, Aggregation))
-        raise click.UsageError(f"--also: expected a job out of {known}, got {name!r}{meant(name, known.split(', '))}")
+        raise click.UsageError(f"--also: expected a job, one of {known}, got {name!r}{meant(name, known.split(', '))}")
     arguments, flags = option_flags(workflow.options)
     command = Command(name, params=[*arguments, *flags, kernel_flag(), output_flag(workflow)],
                       add_help_option=False)  # fmt: skip
@@ -234,7 +234,7 @@ def _run_array_job(
 
 
 def _named(workflow: Aggregation[Any] | ArrayJob[Any]) -> str:
-    """The job with its kernel: what one kernel began, another one does not continue."""
+    """The job with its kernel: a run that one kernel began is not continued by another."""
     return f"{workflow.name} by study/{workflow.kernel}" if workflow.kernel else workflow.name
 
 

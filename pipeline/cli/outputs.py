@@ -1,4 +1,4 @@
-"""What a job leaves: files that are reserved before it runs, written once all is verified, and what it prints."""
+"""The outputs of a job: files, reserved before it runs and written once all is verified, and what it prints."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _kept(outcome: Outcome) -> str:
 
 @contextmanager
 def reserve(results: Sequence[str | None], trace: str | None, how: str = "counts") -> Iterator[Outputs]:
-    """Check the files of a run, and keep other runs from writing them meanwhile; errors as of `reserved`.
+    """Check the files of a run, and keep other runs from writing them; errors as of `reserved`.
 
     `how` results are drawn in pictures.
 
@@ -157,7 +157,7 @@ def reserve(results: Sequence[str | None], trace: str | None, how: str = "counts
 
 
 def print_outcomes(outcomes: Sequence[Outcome], as_json: bool, quiet: bool) -> None:
-    """Print each outcome as if its job had run alone: a JSON object on a line of its own, or a line, or a panel."""
+    """Print each outcome as if its job had run alone: a JSON object on one line, or the verdict's line, or a panel."""
     lines: list[str] = []
     for outcome in outcomes:
         if as_json or quiet:

@@ -1,4 +1,4 @@
-"""The command `plan`: each job, which runs nothing and says what its run would need."""
+"""The command `plan`: says what the run of a job would need, and runs nothing."""
 
 from __future__ import annotations
 

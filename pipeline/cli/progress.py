@@ -45,7 +45,7 @@ def show_progress(snapshot: Callable[[], Snapshot], quiet: bool) -> Iterator[Non
 
 @contextmanager
 def every(seconds: float, action: Callable[[], object]) -> Iterator[None]:
-    """Do something every so many seconds, in a thread, also while nothing else happens."""
+    """Do something every so many seconds, in a thread, even while nothing else happens."""
     ended = Event()
 
     def work() -> None:
@@ -159,7 +159,7 @@ def _on_terminal(snapshot: Callable[[], Snapshot]) -> Iterator[None]:
     from rich.text import Text
 
     class Visible(Console):
-        """Leaves the cursor as it is: a command that is killed could not show it again."""
+        """Leaves the cursor visible: a command that is killed could not show it again."""
 
         def show_cursor(self, show: bool = True) -> bool:
             """Do nothing."""

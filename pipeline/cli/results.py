@@ -113,7 +113,7 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
     record = saved.known()
     workflow = WORKFLOWS.get(saved.job)
     if not isinstance(workflow, Aggregation):
-        raise UsageError(f"{path}: expected a job out of {', '.join(WORKFLOWS)}, got {saved.job}")
+        raise UsageError(f"{path}: expected a job, one of {', '.join(WORKFLOWS)}, got {saved.job}")
     if rounded := next((part["verification"]["rounding"] for part in saved.parts
                         if part["verification"].get("rounding")), None):  # fmt: skip
         raise UsageError(f"{path}: expected a result whose bits are the same everywhere, got one {rounded}; run the "
@@ -153,7 +153,7 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
 
 
 def _changes(saved: Saved, source: Source) -> str:
-    """In which way the files are others than those of the record, by size and time of the last change."""
+    """How the files differ from those of the record, by size and time of the last change."""
     then = [one for part in saved.parts for one in part["input"].get("identity", ())]
     now = list(identities(source))
     if not then:
@@ -177,7 +177,7 @@ def _result(name: str) -> click.Argument:
     return click.Argument([name], metavar=metavar, shell_complete=complete_files)
 
 
-READ = f"A result is a file that -o wrote, {', '.join(SUFFIXES)}."
+READ = f"A result is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file that -o wrote."
 show_command, merge_command, diff_command, verify_command = (
     Command(
         "show", callback=_show,
@@ -197,7 +197,7 @@ show_command, merge_command, diff_command, verify_command = (
         params=[click.Argument(["paths"], nargs=-1, required=True, metavar="RESULTS...", shell_complete=complete_files),
                 Flag(["-o", "--output"], group=OUTPUT, metavar="FILE", required=True, help="Where the sum goes."),
                 _json_flag()],
-        help="Add saved results of different files up: the numbers of one run over all of them, to the last bit. "
+        help="Add up saved results of different files: the numbers of one run over all of them, to the last bit. "
              f"Results with different axes, dtypes or options, or that count the same file, are refused. {READ}",
         example="monday.json tuesday.json -o week.json",
     ),

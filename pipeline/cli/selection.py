@@ -54,7 +54,7 @@ def preparation_flags() -> list[click.Option]:
         Flag(["--gain"], group=INPUT, type=float, metavar="NUMBER",
              help="Replace each selected sample x by x * gain + bias, in float64."),
         Flag(["--bias"], group=INPUT, type=float, metavar="NUMBER", help="Added after --gain."),
-        Flag(["--transform"], group=INPUT, type=click.Choice(tuple(TRANSFORMS)), help="Applied after --bias."),
+        Flag(["--transform"], group=INPUT, type=click.Choice(tuple(TRANSFORMS)), help="Function applied after --bias."),
     ]  # fmt: skip
 
 

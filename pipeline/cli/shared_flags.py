@@ -69,8 +69,8 @@ def shared_flags(workflow: Aggregation[Any] | ArrayJob[Any]) -> list[click.Optio
         Flag(["--device"], group=PLACE, type=click.Choice(["auto", "gpu", "cpu"]), default="auto", shown="auto",
              help="What to compute on; the result is the same."),
         Flag(["--gpus"], group=PLACE, type=Gpus(), metavar="N|all|idle|LIST", shown="as many as finish first",
-             help="GPUs to use: a number, all, the idle ones, or a list of UUIDs or of indices as in nvidia-smi, like "
-                  "0,2; a single index needs a comma: 2,."),
+             help="GPUs to use: how many, all, the idle ones, or a list of UUIDs or of nvidia-smi's indices, like 0,2. "
+                  "A comma makes a single number an index: `2,`."),
         Flag(["-c", "--chunk-size"], group=PLACE, type=Size(), metavar="SIZE", shown="by input size and workers",
              help=f"Bytes per {'chunk' if aggregation else 'region, inputs and output together'}, like 256MiB."),
         Flag(["--device-memory-limit"], group=PLACE, type=Size(), metavar="SIZE",

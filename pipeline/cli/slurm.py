@@ -1,4 +1,4 @@
-"""The command `slurm`: a batch script for `sbatch` that runs a job, and has itself queued again if time runs out."""
+"""The command `slurm`: a batch script for `sbatch` that runs a job, and queues itself again if time runs out."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ slurm_command = Command(
     ],
     callback=_slurm,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-    help="Print a batch script for sbatch that runs a job, or `run JOBS.toml`. SLURM warns it two minutes before the "
-         "end of the reservation; it then stops, requeues itself and resumes.",
+    help="Print a batch script for sbatch that runs a job, or `run JOBS.toml`. SLURM warns the job two minutes before "
+         "the end of the reservation; it then stops, requeues itself and resumes.",
     example="--gpus-per-node 2 --time 8:00:00 histogram 'run-*.bin' -o counts.json | sbatch",
 )  # fmt: skip

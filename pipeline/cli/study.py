@@ -48,7 +48,7 @@ def study(
     from workflows.study.study import label
 
     if job not in STUDIES:
-        raise UsageError(f"expected a job out of {', '.join(STUDIES)}, got {job!r}{meant(job, STUDIES)}")
+        raise UsageError(f"expected a job, one of {', '.join(STUDIES)}, got {job!r}{meant(job, STUDIES)}")
     chosen = STUDIES[job]
     cases = choose_cases(chosen, variants, quick)
     device = open_device(chosen, cases) if gpus is None else None

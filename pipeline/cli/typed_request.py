@@ -1,4 +1,4 @@
-"""What a command line asked for, as it was typed: a result's file keeps it, so that the same can be asked for again."""
+"""A command line as it was typed: a result's file keeps it, so that the request can be repeated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _shown(value: Any) -> Any:
 
 
 def command_words(command: click.Command, asked: Mapping[str, Any]) -> list[str]:
-    """A command line that asks for the same, without its files; click.UsageError for a flag that there is no more."""
+    """A command line with the same request, without its files; click.UsageError for a flag that no longer exists."""
     params = {param.name: param for param in _params(command, GROUPS)}
     if missing := asked.keys() - params.keys():
         raise click.UsageError(f"expected flags of {command.name}, got {', '.join(sorted(missing))}")

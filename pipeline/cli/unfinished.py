@@ -58,7 +58,7 @@ def journal_of(
 
 
 def _in_a_batch(*lines: str) -> None:
-    """What is said of a job that runs with others, of which most have nothing to be continued."""
+    """The message about a job of a batch; most jobs of a batch have nothing to continue."""
     if kept := [line for line in lines if not line.startswith("--resume: there is no")]:
         say(*kept)
 
@@ -77,7 +77,7 @@ def _command() -> str:
 
 @click.group(cls=SectionedGroup)
 def runs() -> None:
-    """List or remove what unfinished runs have left. The same command with --resume continues one."""
+    """List or remove what unfinished runs have left. To continue a run, repeat its command with --resume."""
 
 
 @runs.command("list", cls=Command, short_help="List unfinished runs.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,11 +14,12 @@ from click.types import FloatParamType, IntParamType
 
 from pipeline.cli.help import program
 from pipeline.errors import PipelineError, UsageError, failure, meant, with_nearest
+from workflows import WORKFLOWS
 
 
 @contextmanager
 def errors_have_status_2(name: str) -> Iterator[None]:
-    """Of a command whose exit status 1 says something else, or that says so itself."""
+    """Give all errors status 2, for a command whose status 1 means something else, or whose own errors have it."""
     try:
         yield
     except Exception as error:
@@ -42,15 +44,20 @@ def told(error: click.ClickException, ctx: click.Context | None = None) -> str:
         by_name = {name: param for param in ctx.command.params for name in param.opts}
         if (param := by_name.get(error.option_name)) is not None:
             flag = getattr(param, "is_flag", False)
-            wanted, got = ("no value", "one") if flag else (param.make_metavar(ctx), "nothing behind it")
-            return f"{_name(param)}: expected {wanted}, got {got if param.nargs == 1 else 'too few words'}"
+            wanted, got = ("no value", "one") if flag else (param.make_metavar(ctx), "nothing after it")
+            return f"{_name(param)}: expected {wanted}, got {got if param.nargs == 1 else 'fewer words'}"
     if ctx is not None and (extra := re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)):
         wanted = " ".join(one.make_metavar(ctx) for one in ctx.command.params if isinstance(one, click.Argument))
-        return f"expected {wanted or 'no files'} alone, got {extra[1]!r} behind it"
+        return (
+            f"expected only {wanted}, got {extra[1]!r} after it" if wanted else f"expected no files, got {extra[1]!r}"
+        )
     return with_nearest(error.format_message())
 
 
 def _no_such_option(option: str, ctx: click.Context) -> str:
+    if ctx.parent is not None and (jobs := _jobs_with(option)):
+        return (f"expected an option of {ctx.info_name}, got {option!r}, an option of {' and '.join(jobs)}; "
+                f"{ctx.command_path} --help lists those of {ctx.info_name}")  # fmt: skip
     known = [name for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)
              for name in (*param.opts, *param.secondary_opts)]  # fmt: skip
     close = next((name for name in sorted(known, key=len) if name.startswith(option)), None)
@@ -61,6 +68,12 @@ def _no_such_option(option: str, ctx: click.Context) -> str:
     if takes_words and not (close or option.startswith("--")):  # of `-::x` the parser names `-:`
         advice += "; write -- before a file that begins with a minus"
     return f"expected an option of {ctx.info_name}, got {option!r}; {advice}"
+
+
+def _jobs_with(option: str) -> list[str]:
+    """The jobs that have this option of their own."""
+    return [name for name, job in WORKFLOWS.items()
+            if option in {f"--{field.name.replace('_', '-')}" for field in fields(job.options)}]  # fmt: skip
 
 
 def _wanted(param: click.Parameter, ctx: click.Context) -> str:

@@ -1,4 +1,4 @@
-"""A Dask client whose calls all have a limit: Dask's own wait for ever for a scheduler or worker that is frozen."""
+"""A Dask client whose calls all have a limit: Dask's own client waits for ever for a frozen scheduler or worker."""
 
 from __future__ import annotations
 

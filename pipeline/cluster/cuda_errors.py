@@ -41,7 +41,7 @@ def lost_context(error: BaseException) -> str | None:
 
 
 def other_failure(error: BaseException) -> str | None:
-    """What CUDA says if an error, or one that caused it, is of CUDA; else None."""
+    """CUDA's own message, if an error or one of its causes comes from CUDA; else None."""
     for cause in causes(error):
         if status := cuda_status(cause):
             return f"CUDA error {status}: {str(cause).partition(chr(10))[0]}"
@@ -74,7 +74,7 @@ def cuda_status(error: BaseException) -> int:
 
 @cache
 def hide_failing_destructors() -> None:
-    """Have Python say nothing of CuPy's objects that cannot be freed because their context is lost.
+    """Keep Python from reporting CuPy's objects that cannot be freed because their context is lost.
 
     Their destructors raise the error that was reported already, with a traceback for each module, stream and event.
     """

@@ -1,4 +1,4 @@
-"""Creates the CUDA context, which takes longer than importing Dask and CuPy, meanwhile; preload of GPU workers."""
+"""Preload of GPU workers: creates the CUDA context while Dask and CuPy are imported, which takes less time."""
 
 from __future__ import annotations
 

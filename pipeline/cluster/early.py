@@ -1,4 +1,4 @@
-"""Processes for the workers of GPUs, started with the command: each makes its context while it imports modules.
+"""Processes for GPU workers, started with the command: each creates its CUDA context while it imports modules.
 
 The driver makes the contexts of several processes one after the other, and no context survives a fork, so that workers
 forked from a server get theirs last of all. A worker that replaces another starts in the same way. If that fails it is
@@ -83,7 +83,7 @@ def _kill(processes: Sequence[_Early]) -> None:
 
 @contextmanager
 def taken_first(start: Callable[[Sequence[str]], object]) -> Iterator[None]:
-    """Dask's workers of GPUs that are to be forked become processes that wait for their GPU, which `start` starts."""
+    """When Dask forks GPU workers, it gets the waiting processes that `start` has started."""
     forked: Any = context.ForkServerProcess
     fork = forked._Popen
 
@@ -119,7 +119,7 @@ def _is_ready(early: _Early) -> bool:
 
 
 class _Launched(popen_forkserver.Popen):
-    """A process that waited, told what to run as a fork server is."""
+    """A process that waited, and is told what to run in the way a fork server is."""
 
     _fds: list[int]  # that it is to inherit
 

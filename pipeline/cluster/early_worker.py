@@ -1,4 +1,4 @@
-"""A process that makes a context and imports modules, says that it is ready, and waits for what a worker is to run.
+"""A process that creates a CUDA context, imports modules, reports that it is ready, and waits to become a worker.
 
 python -m pipeline.cluster.early_worker PARENT FD MODULE…
 """

@@ -55,8 +55,8 @@ def workers_of_client(client: Any, device: str) -> Iterator[Workers]:
         own = LimitedClient(address, timeout=ANSWER_SECONDS, set_as_default=False, security=client.security)
     except Exception as error:
         reason = str(error).partition("\n")[0] or "none"
-        raise PipelineError(f"client of {address}: expected an answer of its scheduler within {ANSWER_SECONDS} s, got "
-                            f"{reason}; is it running?") from None  # fmt: skip
+        raise PipelineError(f"client of {address}: expected an answer from its scheduler within {ANSWER_SECONDS} s, "
+                            f"got {reason}; is it running?") from None  # fmt: skip
     with own:
         yield _inspect(own, address, device)
 
@@ -159,8 +159,8 @@ def _inspect(client: Any, name: str, device: str) -> Workers:
     try:
         found = client.run(_version_and_gpus)
     except TimeoutError:
-        raise PipelineError(f"scheduler {name}: expected an answer of every worker within {CALL_SECONDS} s; one hangs: "
-                            "see their logs") from None  # fmt: skip
+        raise PipelineError(f"scheduler {name}: expected an answer from every worker within {CALL_SECONDS} s; one "
+                            "hangs: see their logs") from None  # fmt: skip
     except Exception as error:  # Dask raises a worker's own error, or one with its text
         reason = str(error).partition("\n")[0]
         raise PipelineError(f"scheduler {name}: expected workers that can run baru, got {reason}; "

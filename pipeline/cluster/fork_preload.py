@@ -21,7 +21,7 @@ def in_worker() -> None:
 
 
 def _unless_unwanted(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Print an uncaught exception, unless a new worker was not told what to do: its server was killed meanwhile.
+    """Print an uncaught exception, unless a new worker was never told what to do because its server was killed.
 
     The main module of a user's program, which a worker imports, may raise the same exceptions.
     """

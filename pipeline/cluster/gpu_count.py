@@ -1,4 +1,4 @@
-"""How many GPUs take part by default: what more of them save, against the start of their processes."""
+"""How many GPUs take part by default: the time that each one saves, against the time its process takes to start."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def seconds(load: Load, gpus: int, spawned: bool = False) -> float:
 
 
 def best_number(load: Load, usable: int, spawned: bool = False) -> int:
-    """The number of GPUs that finishes first, out of so many; the smaller one of two that finish together."""
+    """The number of GPUs, up to this one, that finishes first; of equals the smaller."""
     return min(range(1, usable + 1), key=lambda gpus: seconds(load, gpus, spawned))
 
 
@@ -97,7 +97,7 @@ def reason(load: Load, gpus: int, usable: int, spawned: bool = False) -> str:
 
 
 class Chosen(NamedTuple):
-    """What computes: `gpus`, out of the usable ones, or the CPU, and `processes` to be started, 0 if this one computes.
+    """What computes: some of the usable GPUs, or the CPU; and `processes` to start, 0 if this one computes.
 
     `load` is what the number of GPUs follows from; `unused` says why there are GPUs of which none can be used.
     """

@@ -1,4 +1,4 @@
-"""How many processes and open files this machine, its container or shell allows: asked before anything is started."""
+"""How many processes and open files this machine, its container or shell allows; read before anything starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENOUGH = 1024  # as most systems allow
 
 
 def processes_within(number: int) -> int:
-    """As many processes as fit into the memory of the machine or its container, and their files; at most `number`."""
+    """How many processes, up to `number`, fit into the memory and the open files of the machine or its container."""
     from distributed.system import MEMORY_LIMIT
 
     space, _ = resource.getrlimit(resource.RLIMIT_AS)

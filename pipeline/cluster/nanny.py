@@ -40,7 +40,7 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
         super()._run(*arguments, **keywords)
 
     async def start(self) -> Status:
-        """Start the process; again if it, or the fork server, is killed meanwhile."""
+        """Start the process, and again if it or the fork server is killed while it starts."""
         await self._looked_at()
         if self._last and not self._is_wanted():
             return self.status
@@ -60,7 +60,7 @@ class ReplacedProcess(distributed.nanny.WorkerProcess):  # type: ignore[misc]
         raise AssertionError("unreachable")
 
     async def _looked_at(self) -> None:
-        """Wait until the watch has seen how the process before ended: its GPU may be one to leave out."""
+        """Wait until the watch has seen how the previous process ended: its GPU may have to be left out."""
         path, began = f"{dask.config.get(FOLDER, '')}/{self._last}", monotonic()
         while os.path.exists(path) and monotonic() - began < LOOKED_SECONDS:
             await asyncio.sleep(self._init_msg_interval)

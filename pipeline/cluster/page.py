@@ -1,4 +1,4 @@
-"""Our page beside Dask's dashboard, and metrics for Prometheus: what the client last told the scheduler of its run.
+"""Our page beside Dask's dashboard, and metrics for Prometheus: the last state that the client sent.
 
 The scheduler of a cluster of our own has these routes. One that was started by others gets them by its configuration:
 `pipeline.cluster.page` in the list ``distributed.scheduler.http.routes``.
@@ -99,7 +99,7 @@ class _Collector:
 
 
 def latest(scheduler: Any) -> dict[str, Any]:
-    """What a client last told of its run."""
+    """The state of a run that a client last sent."""
     events = scheduler.get_events(TOPIC)
     return dict(events[-1][1]) if events else {}
 

@@ -96,7 +96,7 @@ class Placement:
 
 
 def ask() -> Devices:
-    """What the driver offers; `open_workers` asks for it no more: the answer is late while contexts are made."""
+    """What the driver offers, so that `open_workers` need not ask: answers are late while contexts are created."""
     _told[:] = [find_devices()]
     return _told[0]
 

@@ -213,7 +213,7 @@ def _not_started(error: Exception, options: dict[str, Any]) -> PipelineError:
 
 
 def _close(cluster: Any, patience: float) -> str | None:
-    """Close a cluster, kill the processes that do not end after some seconds, and give up what cannot be closed.
+    """Close a cluster, kill processes that have not ended after some seconds, and abandon what cannot be closed.
 
     Returns
     -------

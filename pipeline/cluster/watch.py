@@ -1,4 +1,4 @@
-"""Watches the processes of a cluster on this machine: what hangs is killed, and what failed is told by whose fault.
+"""Watches the processes of a cluster on this machine: kills what hangs, and says which task or GPU made a process fail.
 
 Dask restarts a dead worker and reruns its tasks, but blames all of them alike, and misses a worker that hangs while its
 event loop runs. Each process therefore shows which tasks it is in (`pipeline.process.heartbeat`), even after its end:
@@ -135,7 +135,7 @@ class Watch:
         return any(when > lately for other, when in self._stalled.items() if other != device)
 
     def _blame_device(self, seen: Seen, reason: str) -> bool:
-        """Whether it is the fault of the GPU, which is not used any more."""
+        """Whether the GPU is to blame; if so, it is no longer used."""
         failed = self._of_device.setdefault(seen.device, [])
         failed.append(set(seen.tasks))
         common = set.intersection(*failed)
@@ -184,7 +184,7 @@ def retire(cluster: Any, device: str) -> int:
 
 @contextmanager
 def watching_itself(folder: str, stall_seconds: float) -> Iterator[None]:
-    """Have the supervisor watch this process, which computes itself: it ends what hangs with the GIL in its hands."""
+    """Have the supervisor watch this process, which computes itself, and kill it even if it hangs holding the GIL."""
     supervisor.watch(folder, stall_seconds)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a worker does around a task: it shows its progress, and exits where its GPU or its process is of no use now."""
+"""What a worker does around a task: it shows its progress, and exits once its GPU or its process is unusable."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _shrink() -> bool:
 
 
 def _exit_if_restarted(reason: str, task: str) -> None:
-    """Exit a process whose GPU is of no use to it, since every task that Dask sends to it would fail.
+    """Exit if this process can no longer use its GPU: every task that Dask sends to it would fail.
 
     Its nanny starts another one, and Dask reruns the task elsewhere. In the client's own process nothing is done.
     """

@@ -85,7 +85,7 @@ def known_workers(client: Any, where: str) -> dict[str, Any]:
     try:
         identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
     except OSError as error:  # TimeoutError is one
-        raise PipelineError(f"{where}: expected an answer of the scheduler within {ANSWER_SECONDS} s, got "
+        raise PipelineError(f"{where}: expected an answer from the scheduler within {ANSWER_SECONDS} s, got "
                             f"{str(error) or 'none'}; is it still running?") from None  # fmt: skip
     return dict(identity["workers"])
 

@@ -136,7 +136,7 @@ def _instance(pynvml: Any, handle: Any, place: int) -> bool:
 
 
 def _without(missing: str | None) -> Finding:
-    """Of what needs a GPU, where there is none that answers."""
+    """The finding for a check that needs a GPU, if no GPU answers."""
     if missing == "no NVIDIA driver is loaded" and not gpus_on_the_bus():
         return NO_GPU
     return Finding(SKIPPED, f"not looked at: {missing or 'no GPU is visible'}")

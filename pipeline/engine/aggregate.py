@@ -226,7 +226,7 @@ def _one_pass(
         return compute_chunks, pass_, items
 
     def beside(chunk: Chunk) -> bool:
-        """Whether its worker may check it beside its read, which it says; others have tasks that keep its pace."""
+        """Whether the worker of a chunk may check it beside its read, and say so; other chunks have tasks for that."""
         return pass_.verify != "off" and (chunk.plain if pass_.device == "gpu" else chunk.runs)
 
     # Automatic checks that share cores with computing are done after it, if all that waits for them has room. In a run

@@ -1,4 +1,4 @@
-"""What a pass of an aggregation has finished: the sum of the chunks whose parts that are always checked have passed.
+"""What a pass of an aggregation has finished: the sum of all chunks that have passed their mandatory check.
 
 Signals interrupt anywhere, so one assignment replaces the state; the state itself never changes.
 """
@@ -178,5 +178,5 @@ class ChunksDone:
         return [Row("pass", self._number, header, content)]
 
     def written(self) -> None:
-        """Until the next change there is nothing to write."""
+        """Note that everything is written until the next change."""
         self._written = self._state if not self._state.waiting else None

@@ -1,4 +1,4 @@
-"""Frees pages of the page cache that a CPU's reads have filled from storage, where memory for them is dear.
+"""Frees pages of the page cache that a CPU's reads have filled from storage, where new memory is slow.
 
 The system may get memory so slowly that reads wait for that and not for storage; pages that were freed are used again.
 """
@@ -25,7 +25,7 @@ KEPT = 8  # runs of this process that are remembered
 
 
 class Memory:
-    """Whether memory was found to be dear in a run. Once pages are freed, reads get theirs, which cost nothing."""
+    """Whether new memory was found to be slow in a run. Once pages are freed, reads reuse them at no cost."""
 
     dear = False
 
@@ -37,7 +37,7 @@ def memory_of(run: str) -> Memory:
 
 
 class Fetched:
-    """Looks at a chunk of files, some MiB at a time, as it is computed.
+    """Looks at a chunk of files, some MiB at a time, while it is computed.
 
     Attributes
     ----------

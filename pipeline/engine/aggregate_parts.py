@@ -97,7 +97,7 @@ class Parts:
         return result.reference
 
     def wait(self, part: Part, due: bool) -> None:
-        """Let a part wait for its check. Of those that need not be done random ones are left out if there is no room.
+        """Let a part wait for its check. If there is no room, random optional parts are left out.
 
         `due`: whether it is to be done even if there is no time, as far as there is room.
         """
@@ -131,13 +131,13 @@ class Parts:
         return Extra((recompute_parts, self._pass, chunks, due, CHECK_SECONDS), self._pass.label(chunks), finish)
 
     def _next(self) -> Part:
-        """Take a part out of those that are due."""
+        """Take one of the parts that are due."""
         part = self._due.pop()
         self._due_nbytes -= self._bytes(part)
         return part
 
     def _any(self) -> Part:
-        """Take a random part out of those that may be left out."""
+        """Take one of the optional parts at random."""
         place = self._random.randrange(len(self._others))
         self._others[place], self._others[-1] = self._others[-1], self._others[place]
         part = self._others.pop()

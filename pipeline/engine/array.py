@@ -123,7 +123,7 @@ def run_array(
     sources
         One per input array.
     path
-        The output: `.npy`, HDF5, Zarr, or raw under a suffix of no other format. It appears whole, once everything
+        The output: `.npy`, HDF5, Zarr, or raw with a suffix of no other format. It appears whole, once everything
         is verified.
     settings
     journal

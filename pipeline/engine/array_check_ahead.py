@@ -95,7 +95,7 @@ def whole_region(output: OutputFile, region: Bounds, opened: Opened) -> Iterator
 
 
 def check_here(plan: ArrayPlan, output: OutputFile, region: Bounds, opened: Opened) -> Checked:
-    """Check a region of the output, of which nothing is prepared."""
+    """Check a region of the output for which nothing was prepared."""
     with whole_region(output, region, opened) as elements:
         return _Check(plan, region, Shared(), opened).verdict(elements)
 

@@ -1,4 +1,4 @@
-"""Checks adjacent regions together once all of them are computed, for jobs whose check then reads less.
+"""Checks adjacent regions together once all of them are computed, for jobs whose check reads less that way.
 
 The check of a tile of a product reads whole rows of one factor and whole columns of the other. Checks of 25 single
 tiles would read both factors five times as often as one check of all 25.

@@ -120,7 +120,7 @@ class Journal:
             self.commit()
 
     def commit(self) -> None:
-        """Write what has changed. Where that fails the run goes on, and it is tried again later.
+        """Write what has changed. If that fails, the run goes on and tries again later.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class Journal:
             raise
 
     def remove(self) -> None:
-        """Forget all: the run has succeeded, or must not be continued."""
+        """Remove everything: the run has succeeded, or must not be continued."""
         self._off = True
         if self.saved or self._file is not None:
             with suppress(OSError):
@@ -224,4 +224,4 @@ class Journal:
 def damaged(reason: object) -> PipelineError:
     """The error of a journal that is not what it should be."""
     return PipelineError(f"--resume: expected the journal of an unfinished run, got a damaged one ({reason}); leave "
-                         "--resume out to begin anew")  # fmt: skip
+                         "--resume out to start over")  # fmt: skip

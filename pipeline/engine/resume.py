@@ -58,7 +58,7 @@ def open_journal(
         if there:
             _continue(journal, request, resume, ask, say)
         elif resume:
-            say("--resume: there is no unfinished run of exactly this request; it begins anew")
+            say("--resume: there is no unfinished run of exactly this request; it starts over")
         yield journal
     finally:
         journal.close()
@@ -79,8 +79,8 @@ def _continue(
     if problem is not None:
         if resume:
             raise UsageError(f"--resume: expected inputs, parameters and code of the unfinished run, but {problem}; "
-                             "leave --resume out to begin anew")  # fmt: skip
-        say(f"the unfinished run of this cannot be continued ({problem}); it begins anew")
+                             "leave --resume out to start over")  # fmt: skip
+        say(f"the unfinished run of this request cannot be continued ({problem}); it starts over")
     elif rows:
         state = f"An unfinished run of this exists ({progress_of(rows)})"
         if resume or (ask is not None and ask(f"{state}. Continue it?")):
@@ -88,7 +88,7 @@ def _continue(
             say(f"continues an unfinished run ({progress_of(rows)})")
             return
         if ask is None:
-            say(f"{state}; this begins anew, --resume would have continued it")
+            say(f"{state}; this one starts over, --resume would have continued it")
     with suppress(OSError):
         journal_file.remove(journal.key)
     if rows and isinstance(part := rows[0].header.get("part"), str):

@@ -278,7 +278,7 @@ class Run:
 
 @contextmanager
 def _leaving_garbage() -> Iterator[None]:
-    """Leave what there is already out of collections, which would stop all threads for up to 0.1 s.
+    """Exclude existing objects from garbage collection, which would stop all threads for up to 0.1 s.
 
     For a process of our own: in another one, what its program has frozen would be collected again.
     """

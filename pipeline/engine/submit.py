@@ -157,7 +157,7 @@ def _not_imported(error: BaseException) -> PipelineError | None:
 
 
 def _scheduler_lost(error: Exception, workers: Workers) -> PipelineError | None:
-    """The error of a scheduler that has ended, or was told to begin anew; None if that is not why."""
+    """The error of a scheduler that has ended, or was told to start over; None if that is not why."""
     from distributed.comm import CommClosedError
 
     reason = getattr(error, "reason", None)

@@ -42,7 +42,7 @@ NO_LIMIT = Seats(0, 0)
 
 
 def seats(threads: int, device: str, settings: Settings) -> Seats:
-    """Of a process with so many threads."""
+    """The seats of a process with so many threads."""
 
     def of(limit: int | None, most: int) -> int:
         return 0 if limit is None else max(1, min(most, limit // ENOUGH))
@@ -60,7 +60,7 @@ def within_limits(threads: int, device: str, settings: Settings) -> float:
 
 
 def streamed(most: float, device: str) -> float:
-    """How much of `most` bytes a task takes that reads its inputs bit by bit, as products do; it can do with less."""
+    """How many of `most` bytes a task takes that reads its inputs piece by piece, as products do; it can use less."""
     return min(most, MOST_ON_CPU) if device == "cpu" and most < math.inf else most
 
 

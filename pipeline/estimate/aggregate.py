@@ -167,7 +167,7 @@ def _rows(jobs: Sequence[Job]) -> Rows | None:
 
 
 def _shape(jobs: Sequence[Job], source: Source, samples: int) -> tuple[int, ...]:
-    """Of about so many samples with rows as long, or as many, as those of the source."""
+    """A shape with about so many samples, in rows as long, or as many, as those of the source."""
     rows = _rows(jobs)
     if rows is None or rows.number is None or rows.by == "file" or source.shape is None:
         return (samples,)

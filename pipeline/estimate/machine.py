@@ -67,7 +67,7 @@ def free_disk(path: str) -> int:
 
 
 def identity() -> tuple[object, ...]:
-    """What measurements hold for: the processor and its cores, GPUs and driver, versions, compiler."""
+    """What measurements are valid for: the processor and its cores, GPUs and driver, versions, compiler."""
     devices = find_devices()
     gpus = tuple((gpu.name, gpu.memory) for gpu in devices.gpus)
     return (cxx.features(), cores(), gpus, devices.driver, cxx.compiler(), tuple(sorted(versions().items())))

@@ -1,4 +1,4 @@
-"""How long a job takes on this machine: measured once with generated data, kept, and measured anew if it changes."""
+"""How long a job takes on this machine: measured once with generated data, and again if the machine changes."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Model:
     measured: str
 
     def seconds(self, nbytes: int, operations: float) -> float:
-        """Of a run without checks."""
+        """Seconds of a run without checks."""
         return self.fixed + self.per_byte * nbytes + self.per_operation * operations
 
     def checks(self, nbytes: int, operations: float) -> float:
-        """Of all checks."""
+        """Seconds of all checks."""
         return self.check_fixed + self.check_per_byte * nbytes + self.check_per_operation * operations
 
 

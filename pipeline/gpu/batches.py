@@ -1,4 +1,4 @@
-"""Consecutive slabs whose chunks cross the bus as they are stored and are decompressed on the device at once.
+"""Batches of consecutive slabs: their chunks cross the bus compressed, and the device decompresses them at once.
 
 Some lanes of a warp decompress a chunk at 3 to 30 MB/s, so only thousands of chunks at once keep a device busy. Checks
 read and decompress the same chunks on the host, by other libraries.

@@ -1,4 +1,4 @@
-"""Blocks of a chunk from a few buffers on a device: others are filled and decoded while one is computed."""
+"""Blocks of a chunk in a few device buffers: while one block is computed, others are filled and decoded."""
 
 from __future__ import annotations
 

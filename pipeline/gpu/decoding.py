@@ -211,7 +211,7 @@ class Decoding:
         if not safe:
             self._find_damage()
             raise PipelineError(
-                f"{batch.plans[0].piece.where()} or behind it: expected chunks that nvCOMP decompresses, "
+                f"{batch.plans[0].piece.where()} or after it: expected chunks that nvCOMP decompresses, "
                 "got one that only the host does; pass --device cpu, or uninstall nvidia-libnvcomp"
             )
         if scheme.unshuffled:

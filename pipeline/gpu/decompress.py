@@ -1,4 +1,4 @@
-"""Starts to decompress chunks on a device: Zstandard by nvCOMP, which gets only what it can take, others by kernels."""
+"""Decompresses chunks on a device: Zstandard by nvCOMP, if it can take a chunk, other codecs by our kernels."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Checked:
         return self.beside.checks, self.beside.piece(self.start)
 
     def runs(self, first: int, nbytes: int) -> NDArray[np.int64]:
-        """Of a block, by its place in the run."""
+        """The runs of a block, by its place in the run of samples."""
         return self.beside.runs(self.start + first // self.dtype.itemsize, nbytes // self.dtype.itemsize)
 
 

@@ -99,7 +99,7 @@ def _named(text: str, name: str, gpus: tuple[Gpu, ...]) -> Gpu:
     if len(match) != 1:
         expected = ", ".join(gpu.uuid if len(match) > 1 or not _is_number(name) else label(gpu) for gpu in gpus)
         got = f"{name}, which means {len(match)} of them" if match else name
-        raise UsageError(f"--gpus {text}: expected GPUs out of {expected}{_hidden()}, got {got}; {LIST}")
+        raise UsageError(f"--gpus {text}: expected some of {expected}{_hidden()}, got {got}; {LIST}")
     return match[0]
 
 

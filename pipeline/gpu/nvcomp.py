@@ -1,4 +1,4 @@
-"""Decompresses chunks in device memory of Zstandard by nvCOMP's batched functions in C, version 6.
+"""Decompresses Zstandard chunks in device memory, by the batched C functions of nvCOMP 6.
 
 Version 6.0 trusts what it decompresses. On an H200 a single wrong bit in a chunk of Zstandard lost the device or kept
 it busy for ever; in deflate and gzip it made other chunks of the batch wrong, which counted as right. So did LZ4, of
@@ -105,7 +105,7 @@ def decompress(
 
 
 def right(results: NDArray[np.uint32], chunk_bytes: int) -> NDArray[np.bool_]:
-    """Of each chunk whether it was decompressed to exactly as many bytes as expected; damage may be missed."""
+    """Whether each chunk was decompressed to exactly as many bytes as expected; damage may be missed."""
     made, statuses = np.split(results, [2 * len(results) // 3])
     return np.asarray((statuses == 0) & (made.view(np.uint64) == chunk_bytes))
 

@@ -103,7 +103,7 @@ FIRST = -1  # an order before all others
 
 
 def next_order() -> int:
-    """Of what is read from now on: before all that gets a later one."""
+    """A rank for what is read from now on: it goes before everything with a later rank."""
     return next(_orders)
 
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from kernels.common.private import write_private_file
 from pipeline.errors import PipelineError, UsageError
+from pipeline.report.library_files import LIBRARIES, write_hdf5, write_parquet, write_zip
 from pipeline.report.pictures import check_picture, picture
 from pipeline.report.record import Record, with_record
-from pipeline.report.tables import LIBRARIES, write_hdf5, write_parquet, write_zip
 from pipeline.storage.atomic_file import Target
 from pipeline.storage.check_place import check_place
 from pipeline.storage.sources import Source

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from pipeline.errors import PipelineError, UsageError
+from pipeline.report.library_files import LIBRARIES, read_hdf5, read_zip
 from pipeline.report.record import Record, record_in
-from pipeline.report.tables import LIBRARIES, read_hdf5, read_zip
 from pipeline.storage.identity import open_to_read
 from workflows.saved import fingerprint, loaded
 

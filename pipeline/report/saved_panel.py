@@ -57,17 +57,17 @@ class _Input(Source):
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """Of the samples."""
+        """The dtype of the samples."""
         return np.dtype(self.about["dtype"])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the samples."""
+        """The shape of the samples."""
         return tuple(self.about["shape"])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the files."""
+        """The names of the files."""
         return tuple(self.about["files"])
 
     @property

@@ -131,12 +131,12 @@ class ArraySource(Source):
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """Of the array."""
+        """The dtype of the array."""
         return self.kept.array.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """The shape of the array."""
         return self.kept.array.shape
 
     @property

@@ -25,11 +25,12 @@ def check_place(path: str, source: Source | None = None) -> None:
     folder, name = split(path)
     if os.path.isdir(path) or not name:
         got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)
-        raise UsageError(f"{path}: expected a file name for the output, got {got}; choose another name")
+        store = ", or remove the store" if path.endswith(".zarr") else ""
+        raise UsageError(f"{path}: expected a file name for the output, got {got}; choose another name{store}")
     if not os.path.isdir(folder):
         raise UsageError(f"{path}: expected an existing folder for the output, found none at {folder}; create it")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{path}: expected a folder that can be written to, {folder} cannot; check its permissions")
+        raise UsageError(f"{path}: expected a folder that can be written to, got {folder}; check its permissions")
     if (length := len(os.fsencode(name))) > (most := most_bytes(folder)):
         raise UsageError(f"{path}: expected a name of at most {most} bytes, got {length}; shorten it")
     inputs = source.paths if source is not None and os.path.exists(path) else ()
@@ -45,7 +46,7 @@ def check_place(path: str, source: Source | None = None) -> None:
         raise UsageError(f"{path}: expected a regular file to replace or none, got {kind}; choose another name")
     if above.st_mode & stat.S_ISVTX and user not in (0, above.st_uid, status.st_uid):
         raise UsageError(f"{path}: expected a file that may be replaced, got one of another user in {folder}, where "
-                         "only they may; choose another name")  # fmt: skip
+                         "only its owner may replace it; choose another name")  # fmt: skip
 
 
 def split(path: str) -> tuple[str, str]:

@@ -36,7 +36,7 @@ class Beside:
 
     @staticmethod
     def of(source: Source, flag: str) -> Beside:
-        """Of a source; UsageError if nobody knows how many samples it has."""
+        """What the columns of a source lie beside; UsageError if its number of samples is unknown."""
         if source.shape is None or source.samples is None:
             raise UsageError(f"{flag}: expected inputs of known length, got {source.names[0]}; write it to a file, or "
                              "use --spool")  # fmt: skip
@@ -135,7 +135,7 @@ def open_column(given: str | NDArray[Any], flag: str, beside: Beside, dtypes: tu
         raise UsageError(f"{flag} {name}: expected {both}, one number for each sample, got {shape}")
     if shape != flat and _fortran(source) != beside.fortran:
         order = "Fortran" if beside.fortran else "C"
-        raise UsageError(f"{flag} {name}: expected {order} order, as of the samples, got the other one; save it in a "
+        raise UsageError(f"{flag} {name}: expected {order} order, like the samples, got the other one; save it in a "
                          f".npy file as numpy.as{'fortran' if beside.fortran else 'contiguous'}array returns it, and "
                          "name that")  # fmt: skip
     chunks = plan(source, max(source.nbytes or 0, source.dtype.itemsize), "off", 0)

@@ -197,42 +197,42 @@ class PartSource(Source):
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """Of the part."""
+        """The dtype of the part."""
         return dtype_of(self.whole.dtype, self.part)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of the samples."""
+        """The shape of the samples."""
         return self.whole.shape if self.lengths is None else self.lengths
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the source."""
+        """The names of the source."""
         return self.whole.names
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of the source."""
+        """The paths of the source."""
         return self.whole.paths
 
     @property
     def identity(self) -> Hashable:
-        """Of the source, and the part."""
+        """The identity of the source, with the part."""
         return self.whole.identity, self.part
 
     @property
     def fortran(self) -> bool:
-        """Of the source."""
+        """Whether the source is in Fortran order."""
         return self.whole.fortran
 
     @property
     def regions(self) -> RegionFiller | None:
-        """Of byte runs."""
+        """What fills regions, if the source is byte runs."""
         readable = isinstance(self.whole, Files) or self.whole.regions is not None
         return _Regions(join(self.whole), self.part) if readable else None
 
     def check_unchanged(self) -> None:
-        """Of the source."""
+        """Check that the source has not changed."""
         self.whole.check_unchanged()
 
     def pieces(self) -> Iterator[AnyPiece]:

@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 def is_list(item: str) -> bool:
-    """Whether an input is a list; a file whose name begins with the mark is meant itself."""
+    """Whether an input is a list; an existing file whose name begins with the mark is not."""
     return item.startswith(MARK) and "\0" not in item and not os.path.lexists(item)
 
 

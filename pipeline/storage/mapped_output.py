@@ -49,7 +49,7 @@ _ended: deque[str] = deque(maxlen=1000)
 
 @once_per_process
 def _giving_back() -> ThreadPoolExecutor:
-    """In order, unmapping last; no caller waits for it."""
+    """A thread that returns pages in order and unmaps last; no caller waits for it."""
     return ThreadPoolExecutor(1, "unmap")
 
 

@@ -1,4 +1,4 @@
-"""Content that nobody means as raw samples: text, archives, pictures."""
+"""Content that is not meant as raw samples: text, archives, pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAR = slice(257, 262), b"ustar"
 
 
 class OtherContent(UsageError):
-    """A file of no samples; `what` it is, and what to do with it."""
+    """A file without samples: `what` it is, and what to do with it."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: expected samples, got {what}; {advice_on(what)}")
@@ -32,7 +32,7 @@ class OtherContent(UsageError):
 
 
 def other_of(head: bytes, opening: Opening) -> str | None:
-    """What a file begins as that is no samples, unless the user has said that it is raw."""
+    """What a file is, by its beginning, if it is not samples and the user has not said that it is raw."""
     if opening.dtype is not None or opening.offset is not None:
         return None
     if _is_text(head):

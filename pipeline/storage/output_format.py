@@ -16,7 +16,7 @@ from workflows.regions import Spec
 
 NPY, ZARR, HDF5 = ".npy", ".zarr", (".h5", ".hdf5")
 MEMBER_NAME = "result"  # of an HDF5 file, unless the user names another
-KNOWN = f"{NPY}, {HDF5[0]}, {ZARR}, or raw under a suffix of no other format"
+KNOWN = f"{NPY}, {HDF5[0]}, {ZARR}, or a raw one with a suffix of no other format"
 # Samples without a header that are called so could not be read again.
 NOT_WRITTEN = tuple(suffix for format_ in LATE for suffix in format_.suffixes if suffix not in (ZARR, *HDF5))
 

@@ -129,7 +129,7 @@ def _lock(file: int, name: str, path: str) -> bool:
 
 
 def _write_holder(file: int, folder: int, name: str) -> None:
-    """Say in a lock that is held who holds it."""
+    """Write into a held lock who holds it."""
     try:
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(this_process()).encode() + b"\n", 0)

@@ -46,7 +46,7 @@ class Packing:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the unpacked samples."""
+        """The dtype of the unpacked samples."""
         return np.dtype(np.int16 if self.signed else np.uint16)
 
     @property

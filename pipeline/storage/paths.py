@@ -148,7 +148,7 @@ def _below(path: str) -> list[str]:
 
 
 def _file_of(path: str) -> tuple[int, int] | str:
-    """What two names of a file have in common; of a link that leads nowhere, its own name."""
+    """A key that all names of a file share; for a dangling link its own name."""
     try:
         status = os.stat(path)
     except OSError:

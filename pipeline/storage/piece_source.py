@@ -50,7 +50,7 @@ class PieceSource(Source):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """The shape of the array."""
         return self.lengths
 
     @property

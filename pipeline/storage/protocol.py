@@ -123,7 +123,7 @@ class Source(ABC):
 
     @property
     def fortran(self) -> bool:
-        """Whether its samples count as they are stored, the first index varying fastest, and not in C order."""
+        """Whether its samples count as stored, the first index varying fastest, instead of in C order."""
         return False
 
     def check_unchanged(self) -> None:  # noqa: B027, a source without files has nothing to look at
@@ -168,7 +168,7 @@ class Opening:
     part: Part | None = None
 
     def counted(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Dtype as which the samples of one count: bool, which has a byte of 0 or 1 each, as uint8."""
+        """Dtype that samples are read as: bool, a byte of 0 or 1 each, as uint8."""
         return np.dtype(np.uint8) if self.samples and dtype == np.bool_ else dtype
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
@@ -207,7 +207,7 @@ class Opening:
             raise UsageError(f"{name}: expected samples, got an empty array of shape {shape}")
 
     def check_part(self, name: str, dtype: np.dtype[Any]) -> None:
-        """Refuse real samples of which a part is asked for, and complex ones of which none is where it is needed.
+        """Refuse --part for real samples, and complex samples without --part where one is needed.
 
         Raises
         ------

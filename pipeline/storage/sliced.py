@@ -47,12 +47,12 @@ class ViewSource(Source):
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """Of the source."""
+        """The dtype of the source."""
         return self.whole.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the view."""
+        """The shape of the view."""
         return self.lengths
 
     @property
@@ -62,22 +62,22 @@ class ViewSource(Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of the source."""
+        """The paths of the source."""
         return self.whole.paths
 
     @property
     def identity(self) -> Hashable:
-        """Of the source, and the name."""
+        """The identity of the source, with the name."""
         return self.whole.identity, self.name
 
     @property
     def regions(self) -> RegionFiller | None:
-        """Of byte runs and chunks."""
+        """What fills regions, if the source is byte runs or chunks."""
         return self.filler
 
     @property
     def fortran(self) -> bool:
-        """Of the source."""
+        """Whether the source is in Fortran order."""
         return self.whole.fortran
 
     def pieces(self) -> Iterator[AnyPiece]:
@@ -85,7 +85,7 @@ class ViewSource(Source):
         return iter(self.parts)
 
     def check_unchanged(self) -> None:
-        """Of the source."""
+        """Check that the source has not changed."""
         self.whole.check_unchanged()
 
 

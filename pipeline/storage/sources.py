@@ -60,7 +60,7 @@ class Joined(Source):
 
     @property
     def dtype(self) -> np.dtype[Any]:  # type: ignore[override]
-        """Of each of them."""
+        """The dtype of each of them."""
         return self.sources[0].dtype
 
     @property
@@ -72,17 +72,17 @@ class Joined(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all of them."""
+        """The names of all of them."""
         return tuple(chain.from_iterable(source.names for source in self.sources))
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Of all of them."""
+        """The paths of all of them."""
         return tuple(chain.from_iterable(source.paths for source in self.sources))
 
     @property
     def identity(self) -> Hashable:
-        """Of each of them."""
+        """The identity of each of them."""
         return tuple(source.identity for source in self.sources)
 
     @property
@@ -96,12 +96,12 @@ class Joined(Source):
         return any(source.read_once for source in self.sources)
 
     def check_unchanged(self) -> None:
-        """Of each of them."""
+        """Check that none of them has changed."""
         for source in self.sources:
             source.check_unchanged()
 
     def pieces(self) -> Iterator[AnyPiece]:
-        """Of one after another."""
+        """The pieces of one source after another."""
         return chain.from_iterable(source.pieces() for source in self.sources)
 
 

@@ -1,4 +1,4 @@
-"""Standard input in a file, for what cannot be read once and in order; removed at the end, however that comes."""
+"""Standard input in a temporary file, for jobs that read it twice or out of order; removed however the run ends."""
 
 from __future__ import annotations
 

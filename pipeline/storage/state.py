@@ -1,4 +1,4 @@
-"""The state folder, which only this user can reach: what has to outlive a run and belongs to no other folder."""
+"""The state folder, which only this user can reach: for files that outlive a run and have no other place."""
 
 from __future__ import annotations
 

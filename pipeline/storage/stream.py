@@ -140,11 +140,11 @@ class StreamSource(Source):
 
     @property
     def shape(self) -> None:
-        """Unknown, also after a header: it is planned while it is read."""
+        """Unknown, even after a header: the stream is planned while it is read."""
 
     @property
     def identity(self) -> Hashable:
-        """Of the object."""
+        """The identity of the object."""
         return id(self.stream)
 
     def pieces(self) -> Iterator[FilledPiece]:

@@ -1,4 +1,4 @@
-"""Reads the elements of a view from a run of samples: what lies close together at once, the rest one by one."""
+"""Reads the elements of a view from a run of samples: neighbours in one read, the rest one by one."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ViewFiller:
             self._check(fd, piece, view, target)
 
     def _check(self, fd: int, piece: Piece, view: View, target: NDArray[Any]) -> None:
-        """Read a few elements by themselves, at places that are found in another way: index by index.
+        """Read a few elements one by one, at places computed in another way: index by index.
 
         Raises
         ------

@@ -203,7 +203,7 @@ def _check_architecture(architecture: str) -> None:
         raise UsageError(f"inspect needs NVRTC, got {str(error).strip()}; pip install 'baru[inspect]'") from error
     known = [*(f"sm_{number}" for number in numbers), device.HOPPER]
     if int(status) or architecture not in known:
-        raise UsageError(f"expected an architecture out of {', '.join(known)}, got {architecture}")
+        raise UsageError(f"expected an architecture, one of {', '.join(known)}, got {architecture}")
 
 
 def to_json(target: str, architecture: str, kernels: Sequence[Inspected], listing: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kernels to inspect: the instances that the modules next to the sources declare."""
+"""Kernels to inspect: the instances declared by the modules next to the sources."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ def choose(target: str, names: Sequence[str] = (), every: bool = False) -> list[
         if name in by_name:
             continue
         if "<" not in name or _kernel(name) not in by_name:
-            raise UsageError(f"expected a kernel out of {', '.join(by_name)}, or an instance of one, got {name}")
+            raise UsageError(f"expected a kernel, one of {', '.join(by_name)}, or an instance of one, got {name}")
         chosen.append(Choice(by_name[_kernel(name)], name, name))
     return chosen

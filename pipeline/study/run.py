@@ -109,7 +109,7 @@ def choose_cases(study: Study, variants: tuple[str, ...], quick: bool) -> tuple[
     """
     for variant in variants:
         if variant not in study.variants:
-            raise UsageError(f"expected a variant out of {', '.join(study.variants)}, got {variant}")
+            raise UsageError(f"expected a variant, one of {', '.join(study.variants)}, got {variant}")
     cases = [case for case in study.cases if not variants or case.variant in variants]
     chosen = tuple(case for case in cases if case.quick or not quick)
     if not chosen:

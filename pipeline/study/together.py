@@ -1,4 +1,4 @@
-"""Runs a study on several GPUs at once, in a process for each: all check a case, then all time it together."""
+"""Runs a study on several GPUs at once, in a process for each: all of them check a case, then all time it together."""
 
 from __future__ import annotations
 

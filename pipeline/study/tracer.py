@@ -1,4 +1,4 @@
-"""Records the steps of a program on a GPU, as a course's program takes them: pageable memory, an allocation a time."""
+"""Records the steps that a course's program takes on a GPU: pageable memory, an allocation at every call."""
 
 from __future__ import annotations
 

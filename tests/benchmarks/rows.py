@@ -9,6 +9,7 @@ from tests.benchmarks.targets import (
     CORES,
     GPU,
     GPUS,
+    IN_MEMORY,
     Need,
     Row,
     against,
@@ -77,7 +78,7 @@ def exact_sum(dtype: str, need: Need, bound: str, in_readme: bool = False) -> Ro
 
 def in_memory(what: str, need: Need, samples: str, bound: str) -> Row:
     """A call of `pipeline.run` on a CuPy array, launch, check and waiting included, against CuPy's own function."""
-    find = partial(against, "arrays_H100", need, "cupy", rates="calls/s", job=["histogram"], samples=[samples])
+    find = partial(against, f"arrays_{IN_MEMORY}", need, "cupy", rates="calls/s", job=["histogram"], samples=[samples])
     return Row(what, need, find, bound=bound)
 
 

@@ -32,7 +32,7 @@ from tests.benchmarks.common import RESULTS
 from tests.benchmarks.markdown import share, table
 from tests.benchmarks.rows import ROWS
 from tests.benchmarks.study_tables import conclusions, ladder, shape
-from tests.benchmarks.targets import CORES, GPU, GPUS, Figure, Need, Row
+from tests.benchmarks.targets import CORES, GPU, GPUS, IN_MEMORY, Figure, Need, Row
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -75,8 +75,8 @@ def measured(rows: Sequence[Row]) -> str:
         peer = f"{cell(of_peer, row.peer)}; {row.peer}" if row.peer else ""
         lines.append([row.what, str(row.need), cell(figure, row.need), peer])
     return (
-        f"Measured on {machines()}.\nA ratio compares two measurements of one run. Rows show their worst "
-        "distribution, dtype and size; for files and commands,\nthe fastest or the median run. Figures that fall "
+        f"Measured on {machines()}{elsewhere(rows)}.\nA ratio compares two measurements of one run. Rows show their "
+        "worst distribution, dtype and size; for files and commands,\nthe fastest or the median run. Figures that fall "
         "short are bold. The last column has the measured ratio to a peer,\nthen the required one.\n\n"
         + table(["", "required", "measured", "peer"], lines)
     )
@@ -108,6 +108,14 @@ def machines() -> str:
     return f"one {name} ({when}) or {GPUS.partition('x')[0]} of them; CPU rows on {CORES.removesuffix('cores')} cores"
 
 
+def elsewhere(rows: Sequence[Row]) -> str:
+    """The GPU of the rows of arrays in memory, if there are any, which is another one."""
+    if not any(f"arrays_{IN_MEMORY}" in getattr(row.find, "args", ()) for row in rows):
+        return ""
+    environment = read(f"arrays_{IN_MEMORY}.json")["environment"]
+    return f".\nThe rows *histogram of an array on a GPU* are from one {environment['gpus'][0]} ({environment['date']})"
+
+
 def reductions() -> str:
     """Each part of a reduction as a share of a plain read, by dtype."""
     cases = {
@@ -123,7 +131,7 @@ def reductions() -> str:
 
 def in_memory() -> str:
     """Arrays in a GPU's memory beside CuPy's functions."""
-    path = RESULTS / "arrays_H100.json"
+    path = RESULTS / f"arrays_{IN_MEMORY}.json"
     return arrays.described(read(path.name)["cases"]) if path.exists() else "Not measured yet."
 
 

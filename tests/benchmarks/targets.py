@@ -19,6 +19,7 @@ from tests.benchmarks.common import RESULTS
 Case = dict[str, Any]
 GPU = "H200"  # machines, as in the names of the files under results/
 GPUS = "4xH200"
+IN_MEMORY = "H100"  # of arrays in memory
 CORES = "2cores"
 
 

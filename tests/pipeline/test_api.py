@@ -66,8 +66,8 @@ def test_several_jobs(data: Path) -> None:
             {"bins": 5},
             "expected the options of each job beside its name, like ",
         ),
-        ([("histogram", {"bin": 5})], {}, "histogram: expected options out of bins, range, edges, scale, got 'bin'"),
-        ([("histogramm", {})], {}, "expected a job out of histogram, .*, got 'histogramm'"),
+        ([("histogram", {"bin": 5})], {}, "histogram: expected an option, one of bins, range, edges, scale, got 'bin'"),
+        ([("histogramm", {})], {}, "expected a job, one of histogram, .*, got 'histogramm'"),
         ([("histogram", {}), ("reduce", {})], {"output": "x.npy"}, "histogram, reduce: expected no output="),
     ):
         with pytest.raises(UsageError, match=message):
@@ -86,8 +86,8 @@ def test_array_job(data: Path, tmp_path: Path) -> None:
 
 def test_wrong_calls(data: Path) -> None:
     for arguments, options, message in (
-        (("histogramm", data), {}, "expected a job out of histogram, .*, got 'histogramm'"),
-        (("histogram", data), {"bin": 5}, "histogram: expected options out of bins, range, edges, scale, got 'bin'"),
+        (("histogramm", data), {}, "expected a job, one of histogram, .*, got 'histogramm'"),
+        (("histogram", data), {"bin": 5}, "histogram: expected an option, one of bins, range, edges, scale, got 'bin'"),
         (("histogram", data), {"bins": 0}, "histogram: --bins: expected 1 to 1048576, got 0"),
         (("histogram", data), {"output": "x.json"}, "histogram: expected no output="),
         (("histogram", data), {"device": "gpu", "scheduler": None}, "expected a GPU"),
@@ -249,7 +249,7 @@ def test_example_with_options(clipping: None) -> None:
     samples = np.load(ECG)
     result = pipeline.run("clipping", ECG, lowest=900, highest=1000, chunk_bytes=5000)
     assert result == {"low": int((samples <= 900).sum()), "high": int((samples >= 1000).sum())}
-    with pytest.raises(UsageError, match="clipping: expected options out of lowest, highest, got 'low'"):
+    with pytest.raises(UsageError, match="clipping: expected an option, one of lowest, highest, got 'low'"):
         pipeline.run("clipping", ECG, low=5)
 
 

@@ -198,7 +198,7 @@ REFUSED = [
     (["--mask", "t.npy"], "/t.npy: expected bool or uint8, got >i2; convert it"),
     (["--mask", "other.npy"],
      "/other.npy: expected shape (403, 21) or (8463,), one number for each sample, got (21, 403)"),
-    (["--mask", "turned.npy"], "/turned.npy: expected C order, as of the samples, got the other one; save it in a .npy "
+    (["--mask", "turned.npy"], "/turned.npy: expected C order, like the samples, got the other one; save it in a .npy "
                                "file as numpy.ascontiguousarray returns it"),
     (["--mask", "text.npy"], "/text.npy: expected a .npy header, got"),
     (["--mask", "object.npy"], "/object.npy: expected samples of int8, "),

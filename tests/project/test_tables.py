@@ -42,6 +42,18 @@ def test_readme_shows_eight_rows_as_they_are_among_all() -> None:
     assert all(f"- **{row.what}**: " in bounds for row in short)
 
 
+def test_header_names_the_gpu_of_every_row() -> None:
+    """One of the files of figures of each row is in the header: rows of arrays are from another GPU than others."""
+    arrays = [row for row in ROWS if "an array on a GPU" in row.what]
+    names = {
+        name: tables.read(f"{name}.json")["environment"]["gpus"][0] for row in arrays for name in row.find.args[:1]
+    }
+    header = tables.speed().partition("\n\n")[0]
+    assert len(arrays) == 2 and all(gpu in header for gpu in names.values())
+    assert "NVIDIA H200" in header and "NVIDIA H100" in header
+    assert "H100" not in tables.highlights().partition("\n\n")[0]  # the README shows no row of arrays
+
+
 def rewritten(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Change the recorded figures."""
     read = targets.read

@@ -240,6 +240,7 @@ def test_samples_outside_are_told_where_they_are_many() -> None:
     assert "outside" not in lines_of([896], [0.0, 1.0], 4, 5) | lines_of([0], [0.0, 1.0])
     advice = "--range auto includes all that are finite"
     assert lines_of([887], [0.0, 1.0], 5, 5)["outside"] == f"10 samples (1.11 %); {advice}"
+    assert lines_of([0], [0.0, 1.0], 5, 4)["outside"] == f"9 samples (75 %); is the dtype right? {advice}"
     assert lines_of([1], [0.0, 1.0], 0, 10**9)["outside"] == f"1,000,000,000 samples (99.9 %); {advice}"
 
 

@@ -85,7 +85,7 @@ def chunked(grid: Grid, places: Places, decode: Decode | None, fill: bytes) -> C
 
 @dataclass(frozen=True)
 class _Decoded:
-    """What reads elements of chunks that no library has to decode."""
+    """Reads elements of chunks that need no library to decode."""
 
     grid: Grid
     places: Places

@@ -45,7 +45,7 @@ class Inflate:
         return out[:done]
 
     def _stream(self, data: Any, at: int, out: Any, done: int) -> tuple[int, int]:
-        """Inflate what begins at a byte behind what was decoded; returns where both end."""
+        """Inflate from a byte on, after what was decoded so far; returns where both end."""
         inflating, size = zlib.decompressobj(self.bits), len(out)
         for first in range(at, len(data), STORED_BYTES):
             part = data[first : first + STORED_BYTES]
@@ -94,7 +94,7 @@ def zstd(data: Any, size: int, out: Any = None) -> Any:
 
 @cache
 def _zstd_library() -> ctypes.CDLL | None:
-    """What numcodecs has with it; None if it hides its functions."""
+    """The Zstandard library inside numcodecs; None if its functions are hidden."""
     try:
         library = numcodecs_library("zstd")
         functions = library.ZSTD_decompress, library.ZSTD_isError, library.ZSTD_getErrorName
@@ -134,7 +134,7 @@ def _fits(decompress: Callable[[Any, Any], Any], data: Any, size: int) -> bool:
 
 
 def lz4(data: Any, size: int, out: Any = None) -> Any:
-    """LZ4 behind its size, as numcodecs has it, into a buffer of the declared size."""
+    """LZ4 after its size, in numcodecs' layout, into a buffer of the declared size."""
     from numcodecs.lz4 import decompress
 
     if (declared := int.from_bytes(data[:4], "little")) != size:

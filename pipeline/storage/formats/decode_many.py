@@ -34,7 +34,7 @@ Many = Callable[[NDArray[np.uint8], NDArray[Any], NDArray[np.uint8], int], NDArr
 
 
 def many_of(steps: tuple[Step, ...]) -> Many | None:
-    """What decodes chunks of these steps; None if only Python can."""
+    """A function that decodes chunks through these steps; None if only Python can."""
     codec = CODECS.get(steps[0]) if steps else None
     unshuffled = steps[1].itemsize if len(steps) == 2 and isinstance(steps[1], Unshuffle) else 0
     if codec is None or len(steps) > 1 + bool(unshuffled):
@@ -64,7 +64,7 @@ def many_of(steps: tuple[Step, ...]) -> Many | None:
 
 @cache
 def _functions(module: str, names: tuple[str, ...]) -> Any:
-    """Addresses of functions in the library that a module of numcodecs has with it."""
+    """Addresses of functions in the library inside a module of numcodecs."""
     try:
         library = numcodecs_library(module)
         found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in names]

@@ -50,7 +50,7 @@ class Header:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the samples of all signals."""
+        """The dtype of the samples of all signals."""
         return np.dtype("<i2" if self.width == 2 else "<i4")
 
 

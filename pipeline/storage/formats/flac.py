@@ -67,7 +67,7 @@ class _Filler:
 
     @property
     def _bytes(self) -> int:
-        """Of a sample, as it is encoded."""
+        """Bytes of a sample, as it is encoded."""
         return 3 if self.decoded == "int32" else self.dtype.itemsize
 
     @staticmethod
@@ -78,7 +78,7 @@ class _Filler:
 
 
 def _bits(file: Piece) -> int | None:
-    """Of a sample, as the first block of metadata says; libsndfile only says that it knows no others."""
+    """Bits of a sample, from the first block of metadata; libsndfile only says that it does not know such samples."""
     head = bytes(next(stored_bytes((file.cut(0, min(HEAD, file.nbytes)),))))
     return (((head[20] & 1) << 4) | head[21] >> 4) + 1 if head.startswith(b"fLaC") and len(head) == HEAD else None
 

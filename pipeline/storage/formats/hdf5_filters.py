@@ -38,13 +38,13 @@ def filters_of(data: Any) -> list[Filter]:
 
 
 def outer_of(filters: list[Filter], mask: int) -> Filter | None:
-    """The last filter but checksums that was applied to a chunk, whose mask tells which were left out."""
+    """The last filter, checksums aside, that was applied to a chunk; its mask says which were skipped."""
     applied = [one for number, one in enumerate(filters) if not mask >> number & 1 and one.code != FLETCHER]
     return applied[-1] if applied else None
 
 
 def leaves_edges(data: Any) -> bool:
-    """Whether no filter was applied to the chunks that reach beyond the array, of which their masks say nothing.
+    """Whether no filter was applied to chunks that reach beyond the array; their masks do not say so.
 
     Only HDF5 itself tells (`H5Pget_chunk_opts`, since version 1.10, as are such files), h5py does not.
     """
@@ -97,7 +97,7 @@ def own_steps(filters: list[Filter], itemsize: int) -> tuple[Step, ...] | None:
 
 
 def lz4_blocks(data: Any, size: int) -> Any:
-    """LZ4 as HDF5's filter frames it: bytes in all and of a block, then each block behind its size, big endian."""
+    """LZ4 as HDF5's filter frames it: bytes in all and of a block, then each block after its size, big endian."""
     from numcodecs.lz4 import decompress
 
     def number(first: int, last: int) -> int:

@@ -46,7 +46,7 @@ class Stored:
     def read(
         self, chosen: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]]:
-        """Bytes of chunks of local files, those at once that lie close to one another.
+        """Bytes of chunks of local files; chunks close to one another are read at once.
 
         Yields
         ------
@@ -111,11 +111,11 @@ class Places:
         return None if number < 0 else self.files[number].cut(offset, nbytes)
 
     def within(self, along: Sequence[slice]) -> Stored:
-        """Of the chunks in a range along each axis, in C order."""
+        """Places of the chunks in a range along each axis, in C order."""
         return self._stored(self.table[tuple(along)])
 
     def at(self, along: Sequence[Sequence[int]]) -> Stored:
-        """Of the chunks at the products of indices."""
+        """Places of the chunks at the products of indices."""
         return self._stored(self.table[np.ix_(*along)] if along else self.table)
 
     def other(self, nbytes: int) -> Piece | None:

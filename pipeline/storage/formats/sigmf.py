@@ -55,7 +55,7 @@ def open_sigmf(path: str, opening: Opening) -> Files:
 
 
 def _of_other_bytes(described: dict[str, Any], captures: Sequence[dict[str, Any]]) -> str | None:
-    """Metadata that say of bytes that they are no samples, or of another file that it has them."""
+    """Metadata saying that some bytes are not samples, or that the samples are in another file."""
     if "core:dataset" in described:
         return "core:dataset"
     if described.get("core:trailing_bytes"):

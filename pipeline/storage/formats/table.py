@@ -40,12 +40,12 @@ def _is_npz(path: str, head: bytes) -> bool:
 
 
 def _is_hdf5(path: str, head: bytes) -> bool:
-    """Whether a file begins with HDF5's signature, at once or behind 512 bytes of its user's, as Julia's do."""
+    """Whether a file begins with HDF5's signature, at once or after a user block of 512 bytes, as Julia's files do."""
     return head.startswith(HDF5) or head[512:].startswith(HDF5[0])
 
 
 def _is_zarr(path: str, head: bytes) -> bool:
-    """Whether a folder, or what is in the place of one at a URL, is a Zarr array or group."""
+    """Whether a folder, or its counterpart at a URL, is a Zarr array or group."""
     if isinstance(path, Url):
         from pipeline.storage.formats.zarr_store import is_remote_store
 
@@ -54,7 +54,7 @@ def _is_zarr(path: str, head: bytes) -> bool:
 
 
 def is_store(path: str) -> bool:
-    """Whether a folder is a file of a format, or is called so: its files are no files of samples."""
+    """Whether a folder is one file of a format, by its content or its name; the files in it are not inputs."""
     return _is_zarr(path, b"") or path.endswith(".zarr")
 
 

@@ -80,7 +80,7 @@ def _member(tiff: Any, pages: Sequence[Any]) -> Member:
 
 
 def _planes(tiff: Any, pages: Sequence[Any]) -> int:
-    """Number of images: beyond 4 GiB, ImageJ has all of them behind one page, whose description says how many."""
+    """Number of images: beyond 4 GiB, ImageJ stores all of them after one page, whose description says how many."""
     if len(pages) > 1 or not (pages[0].is_imagej or pages[0].is_shaped or pages[0].is_stk):
         return len(pages)
     number: int = tiff.series[0].size // max(math.prod(pages[0].shape), 1)

@@ -168,7 +168,7 @@ def store_at(path: str) -> Store:
 
 
 def is_remote_store(url: Url) -> bool:
-    """Whether what is in the place of a folder has the metadata of an array or a group."""
+    """Whether a remote folder has the metadata of an array or a group."""
     errors = list(in_order(_error, (url.within(name) for name in (*METADATA, *GROUPS))))
     # A bucket that may not be listed answers 403 for what is missing.
     if None not in errors and (refused := next((error for error in errors if not isinstance(error, UsageError)), None)):

@@ -136,7 +136,7 @@ def folder(url: Url, prefix: str) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def _ending(url: Url) -> Iterator[None]:
-    """Say of which list the end was waited for."""
+    """An error that names the list whose end was awaited."""
     try:
         yield
     except TimeoutError:
@@ -258,7 +258,7 @@ def _told(url: Url, start: int | None, error: Exception) -> PipelineError:
 
 
 def _reason(text: str, got: str) -> str:
-    """What a request failed by for no reason that is the object's, and what to do."""
+    """Why a request failed, if not because of the object, and what to do."""
     # Names in the description of an error in Rust, which is stable enough; what is not known is quoted.
     if "dns error" in text:
         return "no address for the server's name; check the name and the network"

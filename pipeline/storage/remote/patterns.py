@@ -35,7 +35,7 @@ def expand_url(text: str) -> Iterator[Url]:
 
 
 def exists(url: Url) -> bool:
-    """Whether there is an object, or something else than a wrong name is the matter."""
+    """Whether there is an object, or the failure has another cause than a wrong name."""
     try:
         return bool(look(url))
     except UsageError:

@@ -35,6 +35,6 @@ def interruptible(
 def within(
     seconds: float, function: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
-    """The same, for so many seconds; then TimeoutError, and the call is left to itself."""
+    """The same, for so many seconds; then TimeoutError, and the call is abandoned."""
     result: Result = threads().submit(function, *arguments, **named).result(max(0.0, seconds))
     return result

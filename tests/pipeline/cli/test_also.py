@@ -73,14 +73,14 @@ def test_each_writes_its_own_file(call: Call, tmp_path: Path) -> None:
     [
         (["--also", ""], "--also: expected a job and its options, got ''"),
         (["--also", "reduce '"], '--also: expected a job and its options, got "reduce \'"'),
-        (["--also", "mean"], "--also: expected a job out of histogram, reduce, quantile, digest, got 'mean'"),
+        (["--also", "mean"], "--also: expected a job, one of histogram, reduce, quantile, digest, got 'mean'"),
         (
             ["--also", "transpose -o a.npy"],
-            "--also: expected a job out of histogram, reduce, quantile, digest, got 'transpose'",
+            "--also: expected a job, one of histogram, reduce, quantile, digest, got 'transpose'",
         ),
         (["--also", "reduce --op average"], "--also reduce: --op: expected "),
         (["--also", "reduce --bins 5"], "--also reduce: expected an option of reduce, got"),
-        (["--also", "reduce other.bin"], "--also reduce: expected no files alone, got 'other.bin' behind it"),
+        (["--also", "reduce other.bin"], "--also reduce: expected no files, got 'other.bin'"),
         (["--also", "reduce --verify off"], "--also reduce: expected an option of reduce, got"),
         (["--also", "histogram --bins 0"], "--also histogram: --bins: expected 1 to 1048576, got 0"),
         (["--also", "reduce -o a.txt"], "error: --also reduce: a.txt: expected an output ending in .json"),

@@ -193,7 +193,7 @@ REFUSED = [
     ("[[jobs]]\njob = 'digest'\neach = 'run-*.bin'\nperformance-report = 'r.html'", "run-1.bin write r.html"),
     ("[[jobs]]\njob = 'map'\nfiles = 'x.npy'\noutput = 'y.npy'", "job 1 (map): "),
     ("jobs = 5", "expected one or more tables [[jobs]], got int"), ("", "got none"), ("[[jobs]", "expected TOML"),
-    ("[[jobs]]\njob = 'reduce'\nfiles = 'a'\nalso = ['redcue']", "--also: expected a job out of"),
+    ("[[jobs]]\njob = 'reduce'\nfiles = 'a'\nalso = ['redcue']", "--also: expected a job, one of"),
 ]  # fmt: skip
 
 

@@ -132,12 +132,10 @@ BAD = [
     ("data.bin --scheduler tcp://127.0.0.1:1", 1, "scheduler tcp://127.0.0.1:1: expected an answer within 1 s"),
     ("data.bin --scheduler-file none.json", 2, "--scheduler-file none.json: expected the file that a scheduler wrote"),
     ("data.bin --scheduler a --scheduler-file b", 2, "expected --scheduler or --scheduler-file, got both"),
+    ("data.bin --op sum", 2, "got '--op', an option of reduce; python -m pipeline histogram --help lists those of"),
+    ("data.bin --range [0,9]", 2, "--range: expected LO HI, got '[0,9]'; write --range 0 9"),
     ("data.bin --bin 5", 2, "expected an option of histogram, got '--bin'; did you mean '--bins'?"),
-    (
-        "data.bin --zzz",
-        2,
-        "expected an option of histogram, got '--zzz'; python -m pipeline histogram --help lists",
-    ),
+    ("data.bin --zzz", 2, "option of histogram, got '--zzz'; python -m pipeline histogram --help lists"),
     ("data.bin --verify ful", 2, "--verify: expected one of auto, full, sample, off, got 'ful'; did you mean 'full'?"),
     ("data.bin --json=yes", 2, "--json: expected no value, got one"),
     ("data.bin --gain much", 2, "--gain: expected a number, got 'much'"),
@@ -170,7 +168,7 @@ def test_bad_input(
         ("no/data.bin", 2, "no/data.bin: expected an existing folder for the output, found none at "),
         (".", 2, ".: expected a file name for the output, got a directory"),
         ("", 2, "expected FILE, got none"),
-        ("data.bin other.bin", 2, "expected FILE alone, got 'other.bin' behind it"),
+        ("data.bin other.bin", 2, "expected only FILE, got 'other.bin' after it"),
     ],
 )
 def test_bad_generate(failed: Failed, words: str, status: int, expected: str) -> None:

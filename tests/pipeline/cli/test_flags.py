@@ -288,8 +288,8 @@ def test_an_option_that_nobody_can_read_is_an_error_of_the_job() -> None:
             ["--bins", "x", "y"],
             "error: --bins: expected 1 to 1048576 or one of auto, fd, doane, scott, rice, sturges, sqrt, got 'x'\n",
         ),
-        (["x", "--bins"], "error: --bins: expected N, got nothing behind it\n"),
-        (["x", "--range", "5"], "error: --range: expected LO HI, got too few words\n"),
+        (["x", "--bins"], "error: --bins: expected N, got nothing after it\n"),
+        (["x", "--range", "5"], "error: --range: expected LO HI, got fewer words\n"),
         ([], "error: expected FILES, got none; for example: python -m pipeline histogram data.bin --bins 256 --range "
              "auto -o counts.png\n"),
     ],

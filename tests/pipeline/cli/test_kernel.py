@@ -95,7 +95,7 @@ def test_broken_variants_say_why(job: str, name: str) -> None:
         ("map", "subtract v.npy v.npy --kernel grid", "expected the operation add, .*, got subtract"),
         ("map", "add v.npy v.npy --kernel product", "expected the operation multiply, .*, got add"),
         ("map", "add v.npy f.npy --kernel grid", "expected two arrays of one shape and of one dtype"),
-        ("map", "add h.npy h.npy --kernel grid", "out of int32, float32, float64, got int16 50 and int16 50"),
+        ("map", "add h.npy h.npy --kernel grid", "of one dtype: int32, float32, float64, got int16 50 and int16 50"),
         ("map", "add v.npy v.npy --kernel matrix_2d", "expected matrices, got float32 50"),
         ("map", "multiply w.npy w.npy --kernel product", "expected at most 1024 elements, since one block"),
         ("histogram", "i.npy --kernel shared --device cpu", "--kernel shared: expected a GPU, since variants are CUDA "

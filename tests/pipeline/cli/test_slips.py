@@ -41,7 +41,7 @@ def test_a_recording_is_not_replaced_by_what_tells_about_the_run(run: Run, flag:
 @pytest.mark.parametrize("name", ["data.h5", "data.zarr", "data.npz", "data.wav", "data.parquet", "-"])
 def test_generated_files_are_called_what_they_are(run: Run, name: str) -> None:  # noqa: F811
     status, _, err = run("generate", name, "--samples", 9)
-    assert status == 2 and f"{name}: expected a file that ends in .npy, or raw under a suffix of no other" in err
+    assert status == 2 and f"{name}: expected a file that ends in .npy, or a raw one with a suffix of no other" in err
     assert not Path(name).exists()
 
 

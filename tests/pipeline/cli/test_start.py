@@ -101,7 +101,12 @@ def test_file_that_begins_with_a_minus(name: str, run: Run) -> None:  # noqa: F8
 
 def test_nothing_is_near(run: Run) -> None:  # noqa: F811
     _, _, err = run("zzz")
-    assert err.endswith(", got 'zzz'\n") and "expected a command out of histogram, reduce, " in err
+    assert err.endswith(", got 'zzz'\n") and "expected a command, one of histogram, reduce, " in err
+
+
+def test_file_in_the_place_of_a_job(run: Run) -> None:  # noqa: F811
+    _, _, err = run(ECG)
+    assert err.endswith(f", got '{ECG}'; the job comes before its files: python -m pipeline histogram {ECG}\n")
 
 
 def test_quiet_is_one_line(run: Run) -> None:  # noqa: F811

@@ -74,10 +74,10 @@ def test_failed_verification(job: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["nothing"], "error: expected a job out of toy, wrong, lucky, got 'nothing'"),
+        (["nothing"], "error: expected a job, one of toy, wrong, lucky, got 'nothing'"),
         (
             ["toy", "--variant", "x"],
-            "error: expected a variant out of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got x",
+            "error: expected a variant, one of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got x",
         ),
         (["toy", "-o", "file"], "error: file: expected a folder for the reports, got File exists; choose another"),
         (["wrong", "--quick"], "error: the study of toy has no such case of any; leave out --quick"),

@@ -32,7 +32,7 @@ def test_workers_that_all_die_end_the_run(path: str, tmp_path: Path, moment: str
 def test_scheduler_that_freezes_ends_the_run(path: str, tmp_path: Path, moment: str) -> None:
     """Tasks can be submitted to it, but it answers nothing."""
     with scheduler(tmp_path) as (file, process), started("worker", *WORKER, "--scheduler-file", file):
-        with pytest.raises(PipelineError, match=r"expected an answer of the scheduler within 1 s, got ") as caught:
+        with pytest.raises(PipelineError, match=r"expected an answer from the scheduler within 1 s, got ") as caught:
             frozen = Told(**{moment: lambda *_: process.send_signal(signal.SIGSTOP)})
             counted(path, Placement(scheduler_file=file), monitor=frozen)
         assert "\n" not in str(caught.value)
@@ -70,5 +70,5 @@ def test_scheduler_that_freezes_ends_calls_on_all_workers(path: str, tmp_path: P
         with run.open(0) as workers:
             process.send_signal(signal.SIGSTOP)
             run.on_workers(print)
-            with pytest.raises(PipelineError, match="expected an answer of the scheduler within 1 s"):
+            with pytest.raises(PipelineError, match="expected an answer from the scheduler within 1 s"):
                 workers.left()

@@ -258,7 +258,7 @@ def test_scheduler_has_a_time_limit_to_count_workers(monkeypatch: pytest.MonkeyP
             patch.setattr(workers.client, "scheduler", Silent())
             workers.left()
     assert str(caught.value).startswith("this process, ") and caught.value.exit_code == 1
-    assert ": expected an answer of the scheduler within 0.1 s, got " in str(caught.value)
+    assert ": expected an answer from the scheduler within 0.1 s, got " in str(caught.value)
 
 
 def test_cluster_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_changed_input_is_refused(runner: Runner, path: Path, told: str) -> None
     with pytest.raises(UsageError, match=f"but {path} {told}; leave --resume out"):
         runner.aggregate(PLAIN, path, resume=True)
     outcome = runner.aggregate(PLAIN, path)
-    assert outcome is not None and f"({path} {told}); it begins anew" in runner.said[0]
+    assert outcome is not None and f"({path} {told}); it starts over" in runner.said[0]
 
 
 def test_content_that_shows_no_change_is_sampled(runner: Runner, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_other_parameters_are_refused(runner: Runner, path: Path, monkeypatch: p
 def test_other_request_is_another_run(runner: Runner, path: Path) -> None:
     runner.aggregate(PLAIN, path, 10)
     assert runner.aggregate([Job(HISTOGRAM, HistogramOptions(bins=7))], path, resume=True) is not None
-    assert runner.said == ["--resume: there is no unfinished run of exactly this request; it begins anew"]
+    assert runner.said == ["--resume: there is no unfinished run of exactly this request; it starts over"]
     assert len(runner.logged) == CHUNKS and len(journal_file.journals()) == 1
 
 
@@ -174,7 +174,7 @@ def test_plain_rerun_asks_or_begins_anew(runner: Runner, path: Path, answer: boo
     outcome = runner.aggregate(PLAIN, path, ask=None if answer is None else ask, verify="full")
     assert outcome is not None and len(runner.logged) == CHUNKS - (before if answer else 0)
     if answer is None:
-        assert "; this begins anew, --resume would have continued it" in runner.said[0]
+        assert "; this one starts over, --resume would have continued it" in runner.said[0]
     else:
         (question,) = asked
         share = 100 * before // CHUNKS

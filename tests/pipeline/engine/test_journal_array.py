@@ -171,7 +171,7 @@ def test_smaller_memory_limit(runner: Runner, folder: Path, monkeypatch: pytest.
 def test_rerun_without_resume_begins_anew(runner: Runner, folder: Path) -> None:
     transpose(runner, folder, 3)
     part(folder).write_bytes(b"something else")
-    assert transpose(runner, folder) is not None and "begins anew" in runner.said[0]
+    assert transpose(runner, folder) is not None and "starts over" in runner.said[0]
     check(runner, folder)
 
 

@@ -63,10 +63,10 @@ def test_gpus_that_are_named_take_part(text: str, expected: list[int]) -> None:
     [
         ("5", "--gpus 5: expected 1 to 4, the number of usable GPUs, got 5; for one by its index write 5,"),
         ("0", "--gpus 0: expected 1 to 4, the number of usable GPUs, got 0; for one by its index write 0,"),
-        ("0,7", "--gpus 0,7: expected GPUs out of 0, 1, 2, 3, got 7; `python -m pipeline devices` lists them"),
-        ("GPU-b3", "--gpus GPU-b3: expected GPUs out of GPU-a1f0, GPU-a2f0, GPU-b300, GPU-b301, got GPU-b3, which "
+        ("0,7", "--gpus 0,7: expected some of 0, 1, 2, 3, got 7; `python -m pipeline devices` lists them"),
+        ("GPU-b3", "--gpus GPU-b3: expected some of GPU-a1f0, GPU-a2f0, GPU-b300, GPU-b301, got GPU-b3, which "
                    "means 2 of them; `python -m pipeline devices` lists them"),
-        ("GPU-c", "--gpus GPU-c: expected GPUs out of GPU-a1f0, GPU-a2f0, GPU-b300, GPU-b301, got GPU-c; `python -m "
+        ("GPU-c", "--gpus GPU-c: expected some of GPU-a1f0, GPU-a2f0, GPU-b300, GPU-b301, got GPU-c; `python -m "
                   "pipeline devices` lists them"),
         ("1,1", "--gpus 1,1: expected every GPU once, got 1 2 times; leave it out"),
         ("3,GPU-b301,0", "--gpus 3,GPU-b301,0: expected every GPU once, got 3 2 times; leave it out"),

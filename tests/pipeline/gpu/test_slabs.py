@@ -163,7 +163,7 @@ def test_nvcomp_fails_on_what_the_host_decodes(tmp_path: Path, library: Any, mon
 
     monkeypatch.setattr(nvcomp, "right", all_but_one)
     with pytest.raises(
-        PipelineError, match=r"a\.zarr.* or behind it: expected chunks that nvCOMP decompresses, got one"
+        PipelineError, match=r"a\.zarr.* or after it: expected chunks that nvCOMP decompresses, got one"
     ):
         samples_of(written.item, 0, written.array.size)
 

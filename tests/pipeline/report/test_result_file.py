@@ -111,7 +111,7 @@ def test_no_place_for_a_file(tmp_path: Path, source: Source) -> None:
 def test_folder_not_writable(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked of the system, because permissions do not stop root."""
     monkeypatch.setattr(os, "access", lambda folder, mode: not (folder == str(tmp_path) and mode & os.W_OK))
-    assert f"{tmp_path} cannot; check its permissions" in refused(tmp_path / "result.json", source)
+    assert f"got {tmp_path}; check its permissions" in refused(tmp_path / "result.json", source)
 
 
 def test_output_is_an_input(tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,10 +197,10 @@ def test_unknown_names(tiny: Path) -> None:
     with pytest.raises(UsageError, match="expected one of tiny, got histogram"):
         choose("histogram")
     for name in ("other", "other<1>"):
-        with pytest.raises(UsageError, match=f"expected a kernel out of plain, named, generic, late, .* got {name}"):
+        with pytest.raises(UsageError, match=f"expected a kernel, one of plain, named, generic, late, .* got {name}"):
             choose("tiny", (name,))
     status, _, err = inspect("tiny", "--kernel", "plain", "--arch", "sm_12")
-    assert status == 2 and err.startswith("error: expected an architecture out of sm_75, ") and err.count("\n") == 1
+    assert status == 2 and err.startswith("error: expected an architecture, one of sm_75, ") and err.count("\n") == 1
 
 
 def test_source_that_does_not_compile(tiny: Path) -> None:

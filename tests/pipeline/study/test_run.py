@@ -230,7 +230,7 @@ def test_choose_cases() -> None:
     assert [c.variant for c in choose_cases(WHOLE, (), quick=True)] == ["double", "twice", "racy"]
     assert [c.variant for c in choose_cases(WHOLE, ("racy", "twice"), quick=False)] == ["twice", "racy"]
     with pytest.raises(
-        UsageError, match="expected a variant out of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got best"
+        UsageError, match="expected a variant, one of double, twice, wrong, racy, lucky, lost, cpu, cpu_wrong, got best"
     ):
         choose_cases(WHOLE, ("best",), quick=False)
     with pytest.raises(UsageError, match="no such case of lucky; choose from double, twice, racy"):

@@ -1,4 +1,4 @@
-"""Variants of the ladders in the place of a job's own kernel: `--kernel NAME`."""
+"""Variants of the ladders in place of a job's own kernel: `--kernel NAME`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def outline(name: str, specs: Sequence[Spec], options: MapOptions) -> Spec:
     first, second = specs
     problem = ""
     if first != second or first.dtype.name not in COURSE_DTYPES:
-        problem = f"two arrays of one shape and of one dtype out of {', '.join(COURSE_DTYPES)}"
+        problem = f"two arrays of one shape and of one dtype: {', '.join(COURSE_DTYPES)}"
     elif name == MATRIX and len(first.shape) != 2:
         problem = "matrices"
     elif name == PRODUCT and first.size > MOST:
