@@ -1,4 +1,4 @@
-"""Decompresses chunks of LZ4, deflate and gzip on a GPU, a group of lanes for each, whatever they hold."""
+"""Decompresses chunks of LZ4, deflate, gzip and Zstandard on a GPU, a group of lanes for each, whatever they hold."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common import inflate, lz4, nvrtc
+from kernels.common import inflate, lz4, nvrtc, zstd
 from kernels.common.checks import blocks_for, check_array
 from kernels.common.memory import empty
 
-FRAMINGS = (*lz4.FRAMINGS, *inflate.FRAMINGS)
+FRAMINGS = (*lz4.FRAMINGS, *inflate.FRAMINGS, *zstd.FRAMINGS)
 MOST_BYTES = 2**30  # of a chunk, stored or decompressed: places in a stream have 32 bits, also behind its end
 
 
@@ -35,13 +35,15 @@ def decompress(
     framing
         ``"Sized"``: LZ4 behind its decompressed size, 4 bytes, little-endian, as numcodecs writes it. ``"Blocks"``: LZ4
         as HDF5's filter writes it. ``"Zlib"``: RFC 1950. ``"Gzip"``: a single member of RFC 1952, without a
-        checksum of its header. The checksum of what is decompressed has to agree.
+        checksum of its header. ``"Zstd"``: a single frame of RFC 8878, without a dictionary. The checksum of what is
+        decompressed has to agree.
 
     Returns
     -------
     CuPy uint8 array, shape (chunks,)
         1 where a chunk gave exactly `chunk_bytes`; what others left in `out` means nothing. Others are also streams
-        of deflate with more than 16 blocks and one per 32 bytes, which take long. On the current stream.
+        of deflate with more than 16 blocks and one per 32 bytes, and frames of Zstandard with more than 16 and one per
+        256 bytes, which take long. On the current stream.
 
     Raises
     ------
@@ -70,6 +72,9 @@ def decompress(
     if framing in lz4.FRAMINGS:
         lanes, threads = lz4.lanes_for(chunks), lz4.THREADS
         kernel = nvrtc.load(lz4.SOURCE, lz4.instance(framing, lanes))
+    elif framing in zstd.FRAMINGS:
+        lanes, threads = zstd.LANES, zstd.THREADS
+        kernel = nvrtc.load(zstd.SOURCE, zstd.instance(framing))
     else:
         lanes, threads = inflate.LANES, inflate.THREADS
         kernel = nvrtc.load(inflate.SOURCE, inflate.instance(framing))

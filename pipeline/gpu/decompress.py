@@ -1,4 +1,4 @@
-"""Decompresses chunks on a device: Zstandard by nvCOMP, if it can take a chunk, other codecs by our kernels."""
+"""Decompresses chunks on a device: by kernels, or, of Zstandard, by nvCOMP where it is installed."""
 
 from __future__ import annotations
 
@@ -56,8 +56,12 @@ class Decompressing:
 
 
 def workspace_bytes(codec: str, chunks: int, chunk_bytes: int) -> int | None:
-    """Device memory that `started` needs besides its arguments; None if nvCOMP is missing or cannot decompress."""
-    return nvcomp.workspace_bytes(chunks, chunk_bytes) if codec == ZSTD else 0
+    """Device memory that `started` needs besides its arguments; None if nvCOMP cannot decompress."""
+    return nvcomp.workspace_bytes(chunks, chunk_bytes) if _by_nvcomp(codec) else 0
+
+
+def _by_nvcomp(codec: str) -> bool:
+    return codec == ZSTD and nvcomp.library() is not None
 
 
 def started(
@@ -80,7 +84,7 @@ def started(
     import cupy
 
     chunk_bytes, compressed = scheme.chunk_bytes, sizes - scheme.tail
-    if scheme.codec != ZSTD:
+    if not _by_nvcomp(scheme.codec):
         good = [decompress.decompress(stored, starts, compressed, out, places, chunk_bytes, scheme.codec)]
         if scheme.checksum:
             good.append(checksums.agree(stored, starts, sizes, scheme.checksum))

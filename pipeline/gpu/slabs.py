@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from kernels.common.checksums import CHECKSUM_BYTES
 from kernels.common.decode import SHUFFLED
 from kernels.common.decompress import MOST_BYTES
-from pipeline.gpu import nvcomp
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, crc32c, lz4, zstd
 from pipeline.storage.formats.hdf5_filters import fletcher32, lz4_blocks, zstd_frame
@@ -40,7 +39,7 @@ def zstd_fits(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
     return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > least))
 
 
-ZSTD = "Zstd"  # by nvCOMP; others as `kernels.common.decompress` names them, which trusts nothing that a chunk says
+ZSTD = "Zstd"  # of the framings that `kernels.common.decompress` names
 DEFLATED = ("Zlib", "Gzip")
 CODECS: dict[Step, str] = {
     lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: ZSTD, zstd_frame: ZSTD,
@@ -181,7 +180,7 @@ def _scheme_of(slab: Slab, dtype: np.dtype[Any]) -> Scheme | None:
     if checksum := CHECKSUMS.get(steps[0], "") if steps else "":
         steps = steps[1:]
     codec = CODECS.get(steps[0]) if steps else None
-    if slab.grid.chunk_bytes > MOST_BYTES or (codec == ZSTD and nvcomp.library() is None):
+    if slab.grid.chunk_bytes > MOST_BYTES:
         return None
     unshuffled = steps[1].itemsize if len(steps) == 2 and isinstance(steps[1], Unshuffle) else 0
     if codec is None or len(steps) > 1 + bool(unshuffled):

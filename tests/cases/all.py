@@ -30,13 +30,14 @@ from tests.cases.study_small import (
     stencil_cases,
 )
 from tests.cases.transpose_small import copy_rows_cases, transpose_cases, unaligned_cases
+from tests.cases.zstd_small import zstd_cases
 
 GENERATORS = (
     histogram_cases, ladder_cases, reduction_cases, stencil_cases, transpose_cases, copy_rows_cases, unaligned_cases,
     matmul_cases, elementwise_cases, limits_cases, failure_cases, architecture_cases,
     exact_cases, powers_cases, residue_cases, rare_cases, small_cases, small_k_cases, window_cases, decode_cases,
-    lz4_cases, inflate_cases, checksums_cases, quantile_cases, bracket_cases, digest_cases, rows_cases, select_cases,
-    grouped_cases,
+    lz4_cases, inflate_cases, zstd_cases, checksums_cases, quantile_cases, bracket_cases, digest_cases, rows_cases,
+    select_cases, grouped_cases,
 )  # fmt: skip
 CASES: list[Case] = []
 # By source, the modules that its cases come from.

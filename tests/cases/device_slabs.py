@@ -1,4 +1,4 @@
-"""Slabs for a device: nvCOMP or what stands in for it, how small they are, and the samples that come out."""
+"""Slabs for a device: with nvCOMP, what stands in for it, or without, how small they are, and their samples."""
 
 from __future__ import annotations
 
@@ -21,29 +21,40 @@ from pipeline.storage.formats import slabs as formats
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.format_case import package_of
-from tests.emulator.kvikio import install
+from tests.emulator.kvikio import HostStream, install
 from tests.emulator.nvcomp import HostLibrary
 
 BLOCK = 2**20
+INSTALLED = nvcomp.library
 
 
 @pytest.fixture
-def library(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """nvCOMP, or what stands in for it; every slab is worth it."""
+def kernels(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """CuPy where nvCOMP is not installed; every slab is worth the device."""
     monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", 1)
     monkeypatch.setattr(of_slabs, "DEFLATED_PER_CORE", 0)
     monkeypatch.setattr(of_slabs, "MEMORY", 2**20)  # blocks are small here, nvCOMP's workspace is not
+    monkeypatch.setattr(nvcomp, "library", lambda: None)
     if hasattr(cp.cuda, "Stream"):
-        if nvcomp.library() is None:
-            pytest.skip("no nvCOMP")
-        return None
+        return cp
     install(cp, monkeypatch)
     package_of("numcodecs")
-    host = HostLibrary()
-    monkeypatch.setattr(nvcomp, "library", lambda: host)
-    monkeypatch.setattr(cp, "empty", cp.zeros)  # the library does not mark what it writes
     pool = SimpleNamespace(total_bytes=lambda: 0, free_all_blocks=lambda: None)
     monkeypatch.setattr(cp, "get_default_memory_pool", lambda: pool)
+    return cp
+
+
+@pytest.fixture
+def library(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """nvCOMP, or what stands in for it."""
+    if kernels.cuda.Stream is not HostStream:
+        if INSTALLED() is None:
+            pytest.skip("no nvCOMP")
+        monkeypatch.setattr(nvcomp, "library", INSTALLED)
+        return None
+    host = HostLibrary()
+    monkeypatch.setattr(nvcomp, "library", lambda: host)
+    monkeypatch.setattr(kernels, "empty", kernels.zeros)  # the library does not mark what it writes
     return host
 
 

@@ -9,6 +9,9 @@ from types import MappingProxyType
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("common/lz4.cu", "decompressed", "at < size"): "a token at the end has no literals, and is refused anyway",
     ("common/bits.cuh", "fill", "half the width: number += 32"): "64 bits are held at most",
+    ("common/fse.cuh", "read_code", "place >= 8 * size"): "a stream has to follow",
+    ("common/sequences.cuh", "choose_code", "symbols"): "one more share, of no symbol",
+    ("common/sequences.cuh", "move_down", "number"): "one more turn, without bytes",
     ("common/checksums.cu", "agrees", "begins at LANES / 2 + 1"): "lanes 17, 8, 4, 2 and 1 apart meet all others, too",
     ("common/inflate.cu", "inflated", "length >= size - at - 4 || length > ro"): "a checksum has to follow",
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
@@ -287,9 +290,9 @@ MISSED: Mapping[tuple[str, str, str], str] = MappingProxyType({
 ELSEWHERE = {
     ("select/gpu", "common/types.cuh", "widen"),  # reduce/gpu.cu tells infinity from what is not below 100
     ("matmul/small_k", "matmul/chinese_remainder.cuh", "to_float"),  # numbers are moderate; matmul/gpu.cu has others
-    ("quantile/gpu", "common/counters.cuh", "spread_pairs"),  # with histogram/gpu.cu
-    ("quantile/gpu", "common/counters.cuh", "stride"),
-    ("quantile/gpu", "common/counters.cuh", "place"),
+    *(
+        ("quantile/gpu", "common/counters.cuh", name) for name in ("spread_pairs", "stride", "place")
+    ),  # with histogram/gpu
     ("quantile/bracket", "common/stream.cuh", "scan_samples"),  # whole packs; quantile/gpu.cu has single samples
     ("histogram/gpu", "common/windows.cuh", "count_samples"),  # has no two windows; quantile/gpu.cu does
     ("histogram/grouped", "histogram/guess.cuh", "position_of"),  # with histogram/gpu.cu

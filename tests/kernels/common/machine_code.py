@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.common import cache, checksums, decode, device, inflate, lz4, nvrtc
+from kernels.common import cache, checksums, decode, device, inflate, lz4, nvrtc, zstd
 from kernels.digest import gpu as digest_gpu
 from kernels.histogram import grouped
 from kernels.histogram.guess import key_of
@@ -181,6 +181,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "common/decode": lambda _: list(decode.INSTANCES),
     "common/lz4": lambda _: list(lz4.INSTANCES),
     "common/inflate": lambda _: list(inflate.INSTANCES),
+    "common/zstd": lambda _: list(zstd.INSTANCES),
     "common/checksums": lambda _: list(checksums.INSTANCES),
     "digest/gpu": lambda _: list(digest_gpu.INSTANCES),
 }

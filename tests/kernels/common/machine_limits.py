@@ -18,6 +18,7 @@ PRODUCTION = {
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
     "study/roofline": r"\w+", "common/decode": r"\w+", "common/lz4": r"\w+", "common/inflate": r"\w+",
+    "common/zstd": r"\w+",
     "common/checksums": r"\w+",
     "digest/gpu": r"\w+", "quantile/gpu": r"\w+", "quantile/bracket": r"\w+",
     "select/gpu": r"\w+",
@@ -59,6 +60,8 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
     if stem in ("common/lz4", "common/inflate", "common/checksums"):
         return 128, 1
+    if stem == "common/zstd":
+        return 32, 1
     if stem in ("transpose/unaligned", "digest/gpu"):
         return 256, 4
     if stem == "matmul/gpu" and kernel == "multiply":

@@ -1,4 +1,4 @@
-"""Chunks of LZ4, deflate and gzip: what kernels make of them beside the libraries, and what the wrapper refuses."""
+"""Chunks of LZ4, deflate, gzip and Zstandard: kernels beside the libraries, and what the wrapper refuses."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from kernels.common.decompress import MOST_BYTES, decompress
 from tests.cases.case import Case
 from tests.cases.inflate_small import inflate_cases
 from tests.cases.lz4_small import compressed, decompressed_by, lz4_cases, sized
+from tests.cases.zstd_bits import frame
+from tests.cases.zstd_small import zstd_cases
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("case", [*lz4_cases(), *inflate_cases()], ids=str)
+@pytest.mark.parametrize("case", [*lz4_cases(), *inflate_cases(), *zstd_cases()], ids=str)
 def test_small_inputs(cp: Any, case: Case) -> None:
     case.check(cp)
 
@@ -36,8 +38,9 @@ def test_more_than_2_to_the_31_bytes(cp: Any, chunk_bytes: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_outside_is_written_whatever_a_chunk_holds(cp: Any, seed: int) -> None:
     random = np.random.default_rng(seed)
-    for framing in ("Sized", "Blocks"):
-        head = (500).to_bytes(4, "little") if framing == "Sized" else (500).to_bytes(8, "big") + bytes([0, 0, 1, 244])
+    heads = {"Sized": (500).to_bytes(4, "little"), "Blocks": (500).to_bytes(8, "big") + bytes([0, 0, 1, 244]),
+             "Zstd": frame(bytes([13, 9, 0]), None, 0)}  # fmt: skip
+    for framing, head in heads.items():
         chunks = [head + random.bytes(int(random.integers(0, 300))) for _ in range(200)]
         decompressed_by(cp, chunks, 500, framing, 32)
 
@@ -52,7 +55,7 @@ def test_what_is_refused(cp: Any) -> None:
     for given, text in (
         (
             (stored, one, one, out, one, 10, "Frame"),
-            r"framing: expected one of \('Sized', .*, 'Gzip'\), got 'Frame'",
+            r"framing: expected one of \('Sized', .*, 'Zstd'\), got 'Frame'",
         ),
         ((stored.view(np.int8), one, one, out, one, 10, "Sized"), "stored: expected uint8, got int8"),
         ((stored, one, one, out[::2], one, 10, "Sized"), "out: expected C-contiguous memory"),

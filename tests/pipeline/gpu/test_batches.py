@@ -21,10 +21,10 @@ from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import BlockPiece, Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import BLOCK, in_slabs, library, samples_of
+from tests.cases.device_slabs import BLOCK, in_slabs, kernels, library, samples_of
 from tests.cases.format_files import CASES
 
-__all__ = ["library"]
+__all__ = ["kernels", "library"]
 
 pytestmark = pytest.mark.gpu
 
@@ -48,12 +48,12 @@ def test_what_is_not_decompressed_on_the_device(tmp_path: Path, library: Any, mo
     assert [*batches([raw], source.dtype, BLOCK)] == [raw]
     for module, name, value in (
         (of_slabs, "LEAST_CHUNKS", chunks + 1), (of_slabs, "MEMORY", 0),
-        (of_slabs, "transfer_path", lambda: transfer.KVIKIO), (nvcomp, "library", lambda: None),
+        (of_slabs, "transfer_path", lambda: transfer.KVIKIO),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value)
             assert made_of(written.item) == [0]
-    monkeypatch.setattr(nvcomp, "library", lambda: None)
+    monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", chunks + 1)
     got, timeline = samples_of(written.item, 0, written.array.size)
     np.testing.assert_array_equal(got, written.array.reshape(-1))
     assert not timeline.transfer_paths

@@ -25,11 +25,11 @@ from pipeline.gpu.loads import DECODED
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import BLOCK, in_files, library
+from tests.cases.device_slabs import BLOCK, in_files, kernels, library
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 
-__all__ = ["library"]
+__all__ = ["kernels", "library"]
 
 pytestmark = pytest.mark.gpu
 

@@ -15,11 +15,11 @@ from pipeline.errors import PipelineError
 from pipeline.gpu import decompress
 from pipeline.gpu.decompress import Decompressing
 from pipeline.gpu.slabs import HEAD, zstd_fits
-from tests.cases.device_slabs import library, samples_of
+from tests.cases.device_slabs import kernels, library, samples_of
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 
-__all__ = ["library"]
+__all__ = ["kernels", "library"]
 
 DATA = bytes(range(200)) + bytes(500)
 SKIPPABLE = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pipeline.gpu.batches import DECOMPRESSED
-from tests.cases.device_slabs import in_slabs, library, samples_of
+from tests.cases.device_slabs import in_slabs, kernels, library, samples_of
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 from tests.cases.odd_chunks import ENCODINGS, odd_zarr
 
-__all__ = ["library"]
+__all__ = ["kernels", "library"]
 
 pytestmark = pytest.mark.gpu
 

@@ -10,11 +10,11 @@ import pytest
 
 from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.storage.formats import slabs
-from tests.cases.device_slabs import in_slabs, library, samples_of
+from tests.cases.device_slabs import in_slabs, kernels, library, samples_of
 from tests.cases.format_files import CASES
 from tests.cases.slices import numpy_s
 
-__all__ = ["library"]
+__all__ = ["kernels", "library"]
 
 pytestmark = pytest.mark.gpu
 

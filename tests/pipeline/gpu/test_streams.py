@@ -15,10 +15,10 @@ import pytest
 from pipeline.gpu import decoding, decompress, nvcomp
 from pipeline.gpu.blocks import device_blocks
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import in_files, library
+from tests.cases.device_slabs import in_files, kernels, library
 from tests.emulator.array import DeviceArray, Memory
 
-__all__ = ["library"]
+__all__ = ["kernels", "library"]
 
 pytestmark = pytest.mark.gpu
 
