@@ -184,10 +184,9 @@ def _run_aggregations(
     with reserve([one.output for one in requested], values["trace"], values["draw"]) as reserved:
         name = ", ".join(job.workflow.name for job in jobs)
         asked = tuple((_named(job.workflow), (job.options, job.workflow.asked)) for job in jobs)
-        kernel = next((job.workflow.kernel for job in jobs if job.workflow.kernel), "")
+        settings = settings_of(values, next((job.workflow.kernel for job in jobs if job.workflow.kernel), ""))
         with journal_of(asked, (source, *beside), outputs, values) as journal:
-            outcomes = _run(name, values, kernel, watched,
-                            lambda settings: run_all(jobs, source, settings, journal, beside))  # fmt: skip
+            outcomes = _run(name, settings, watched, lambda how: run_all(jobs, source, how, journal, beside))
             outcomes = tuple(replace(outcome, asked=read_as | one.asked)
                              for outcome, one in zip(outcomes, requested, strict=True))  # fmt: skip
             outcomes = with_digest(outcomes) if values.get("with_digest") else outcomes
@@ -200,7 +199,7 @@ def run_again(jobs: Sequence[Job], values: dict[str, Any]) -> tuple[Source, tupl
         source, all_jobs, beside = resolved(jobs, values)
         names = ", ".join(job.workflow.name for job in all_jobs)
         return source, _run(
-            names, values, "", watched, lambda settings: run_all(all_jobs, source, settings, None, beside)
+            names, settings_of(values, ""), watched, lambda how: run_all(all_jobs, source, how, None, beside)
         )
 
 
@@ -217,14 +216,14 @@ def _run_array_job(
     if values["dry_run"]:
         plan_arrays(workflow, options, sources, path, settings_of(values, workflow.kernel), values)
         return
-    chunks = values["chunks"]
+    chunks, settings = values["chunks"], settings_of(values, workflow.kernel)
     asked = ((_named(workflow), options if chunks is None else (options, chunks)),)
     with (
         reserve([], values["trace"]) as reserved,
         journal_of(asked, tuple(sources), [Named("-o", path)], values) as journal,
     ):
         outcome = _run(
-            workflow.name, values, workflow.kernel, watched,
+            workflow.name, settings, watched,
             lambda how: (run_array(workflow, options, sources, path, how, journal, chunks),),
         )  # fmt: skip
         journal.remove()  # the array is there, whether it can be printed or not
@@ -245,12 +244,11 @@ def _others(values: dict[str, Any]) -> list[Named]:
 
 
 def _run(
-    name: str, values: dict[str, Any], kernel: str, watched: Watched,
-    run: Callable[[Settings], tuple[Outcome, ...]],
-) -> tuple[Outcome, ...]:  # fmt: skip
+    name: str, settings: Settings, watched: Watched, run: Callable[[Settings], tuple[Outcome, ...]]
+) -> tuple[Outcome, ...]:
     """Run with the flags of all jobs."""
     with watched.shown(name):
-        return run(replace(settings_of(values, kernel), monitor=watched))
+        return run(replace(settings, monitor=watched))
 
 
 def settings_of(values: dict[str, Any], kernel: str) -> Settings:

@@ -68,6 +68,7 @@ class Journal:
         self.continued = False
         self.saved = False  # whether there is something on disk
         self.on_saved: Callable[[bool], object] = bool  # called when this changes
+        self.on_begun: Callable[[], object] = bool  # called once, when the request can no longer be refused
         self._salt, self._attempt = secrets.token_hex(16), 1
         self._rows: dict[tuple[str, int], Row] = {}
         self._next = monotonic() + AFTER_SECONDS
@@ -107,6 +108,8 @@ class Journal:
 
     def record(self, progress: Progress) -> None:
         """Have the changes of a part of the run written from now on."""
+        if not self._progress:
+            self.on_begun()
         self._progress.append(progress)
 
     def log(self, pass_: str, items: str, result: Any) -> None:

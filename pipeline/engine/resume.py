@@ -58,7 +58,8 @@ def open_journal(
         if there:
             _continue(journal, request, resume, ask, say)
         elif resume:
-            say("--resume: there is no unfinished run of exactly this request; it starts over")
+            none = "--resume: there is no unfinished run of exactly this request; it starts over"
+            journal.on_begun = lambda: say(none)
         yield journal
     finally:
         journal.close()
@@ -67,8 +68,12 @@ def open_journal(
 def _continue(
     journal: Journal, request: Request, resume: bool, ask: Callable[[str], bool] | None, say: Callable[[str], None]
 ) -> None:
-    """Have a journal, which is locked, continue the run that left it; forget that run if it is not to be continued."""
+    """Have a journal, which is locked, continue the run that left it; or forget that run once this one begins.
+
+    A request may still be refused: then its error is all that is said, and the unfinished run stays.
+    """
     rows: list[Row] | None = None
+    told = ""
     try:
         rows = journal_file.read(journal.key)
         problem = difference(rows[0].header, request) if rows else None
@@ -80,19 +85,27 @@ def _continue(
         if resume:
             raise UsageError(f"--resume: expected inputs, parameters and code of the unfinished run, but {problem}; "
                              "leave --resume out to start over")  # fmt: skip
-        say(f"the unfinished run of this request cannot be continued ({problem}); it starts over")
+        told = f"the unfinished run of this request cannot be continued ({problem}); it starts over"
     elif rows:
         state = f"An unfinished run of this exists ({progress_of(rows)})"
         if resume or (ask is not None and ask(f"{state}. Continue it?")):
             journal.take(rows)
-            say(f"continues an unfinished run ({progress_of(rows)})")
+            continues = f"continues an unfinished run ({progress_of(rows)})"
+            journal.on_begun = lambda: say(continues)
             return
         if ask is None:
-            say(f"{state}; this one starts over, --resume would have continued it")
-    with suppress(OSError):
-        journal_file.remove(journal.key)
-    if rows and isinstance(part := rows[0].header.get("part"), str):
-        remove_part(part)
+            told = f"{state}; this one starts over, --resume would have continued it"
+
+    def begun() -> None:
+        if told:
+            say(told)
+        with suppress(OSError):
+            journal_file.remove(journal.key)
+        part = rows[0].header.get("part") if rows else None
+        if isinstance(part, str) and part != journal.part:  # else this run has its place
+            remove_part(part)
+
+    journal.on_begun = begun
 
 
 def progress_of(rows: Sequence[Row]) -> str:

@@ -18,6 +18,7 @@ from pipeline.cli.main import main
 from pipeline.engine import journal
 from pipeline.engine.journal import Journal
 from pipeline.errors import PipelineError
+from pipeline.gpu.devices import Devices
 
 Call = Callable[..., tuple[int, str, str]]
 SAMPLES = np.random.default_rng(0).integers(0, 1024, 20_000).astype("<i4")
@@ -140,3 +141,36 @@ def test_first_process_knows_how_to_continue(call: Call, monkeypatch: pytest.Mon
 def test_line_that_would_be_too_long(call: Call) -> None:
     _, _, said = call(*HISTOGRAM, *["data.bin"] * 500, after=2)
     assert said.splitlines()[-1] == "to continue: the same command with --resume"
+
+
+@pytest.mark.parametrize(
+    "more", [["--device", "gpu"], ["--gpus", "2"], ["--replay", "2"], ["--device-memory-limit", "1"]]
+)
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_request_that_is_refused_late(
+    call: Call, more: list[str], resume: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is the only line, and the unfinished run can still be continued."""
+    monkeypatch.setattr("pipeline.cluster.placement.find_devices", lambda: Devices((), None, None, "there is none"))
+    words = [*HISTOGRAM, "--json", *more, *["--resume"] * resume]
+    status, out, err = call(*words)  # there is nothing to be continued
+    assert (status, out, err.count("\n"), err[:7]) == (2, "", 1, "error: ")
+    assert call(*HISTOGRAM, "--json", after=12)[0] == 130
+    left = call("runs", "list")[1].partition("begun")[0]
+    status, out, err = call(*words)
+    assert (status, out, err.count("\n"), err[:7]) == (2, "", 1, "error: ")
+    assert call("runs", "list")[1].partition("begun")[0] == left and "unfinished" in left
+    status, out, err = call(*HISTOGRAM, "--json", "--resume")
+    assert status == 0 and err.startswith("continues an unfinished run (") and err.count("\n") == 1
+    assert counts(out) == np.bincount(SAMPLES, minlength=1024).tolist()
+
+
+def test_an_array_that_a_memory_limit_refuses_to_continue(call: Call) -> None:
+    np.save("m.npy", SAMPLES.reshape(200, 100))
+    transpose = ["transpose", "m.npy", "-o", "t.npy", "-c", "8000", "-q"]
+    assert call(*transpose, after=4)[0] == 130
+    status, out, err = call(*transpose, "--memory-limit", "10", "--resume")
+    assert (status, out, err.count("\n")) == (2, "", 1) and "raise the limit" in err
+    status, _, err = call(*transpose, "--resume")
+    assert status == 0 and err.startswith("continues an unfinished run (")
+    np.testing.assert_array_equal(np.load("t.npy"), SAMPLES.reshape(200, 100).T)
