@@ -126,6 +126,8 @@ class RowsAsked:
         if shape is None or files != 1:
             what = "a stream" if shape is None else f"{files} files, whose samples count as one dimension"
             raise UsageError(f"--axis: expected one array, got {what}; run the files one by one")
+        if not shape:
+            raise UsageError(f"--axis: expected an array with axes, got {name}, which is a single number; leave it out")
         if not -len(shape) <= self.axis < len(shape):
             raise UsageError(f"--axis: expected one of the axes of {name}, {-len(shape)} to {len(shape) - 1} of shape "
                              f"{shape}, got {self.axis}")  # fmt: skip

@@ -121,7 +121,8 @@ def join(source: Source) -> ArrayFile:
         return FilledArray(Spec(source.shape, source.dtype), (), False, source.names, source.regions)
     first = source.files[0]
     for file in source.files[1:]:
-        if file.shape[1:] != first.shape[1:] or not file.shape or file.fortran or first.fortran:
+        alike = len(file.shape) == len(first.shape) > 0 and file.shape[1:] == first.shape[1:]
+        if not alike or file.fortran or first.fortran:
             got = f"{file.shape}{_order(file)}"
             error = UsageError(f"{file.path}: expected an array that goes on with the rows of {first.path}, of shape "
                                f"{first.shape} in C order, got {got}; run them separately")  # fmt: skip

@@ -30,7 +30,7 @@ class SourceFile:
     offset: int
     nbytes: int
     identity: Identity | ObjectIdentity
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...]
     fortran: bool = False
     label: str = ""
     follows: bool = False
@@ -50,7 +50,7 @@ class Files(Source):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a single file; of several files, one dimension."""
-        return self.files[0].shape if len(self.files) == 1 and self.files[0].shape else (self.samples,)
+        return self.files[0].shape if len(self.files) == 1 else (self.samples,)
 
     @property
     def samples(self) -> int:

@@ -258,6 +258,12 @@ def test_no_rows_are_refused(tmp_path: Path, rows: Any) -> None:
             pipeline.run("histogram", given, **rows)
 
 
+def test_a_number_has_no_axes(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float32(3))
+    with pytest.raises(UsageError, match=r"--axis: expected an array with axes, got \S*a.npy, which is a single"):
+        pipeline.run("reduce", tmp_path / "a.npy", axis=0)
+
+
 def test_fortran_order_has_no_axes(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.asfortranarray(np.ones((3, 4))))
     with pytest.raises(UsageError, match=r"--axis: expected an array in C order, got .*a.npy in Fortran order"):

@@ -76,6 +76,25 @@ def test_formats() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_single_numbers() -> None:
+    """They have no axes, however they are stored: as byte runs, chunks or deflated."""
+    h5py = pytest.importorskip("h5py")
+    a = np.arange(5)
+    save(a=a, number=a[3])
+    np.savez_compressed("deflated.npz", x=a[3])
+    np.savez("stored.npz", x=a[3])
+    with h5py.File("a.h5", "w") as file:
+        file["number"] = a[3]
+        file.create_dataset("chunks", data=a, chunks=(2,))
+    every = ["number.npy", "a.npy[3]", "stored.npz", "deflated.npz", "a.h5::number", "a.h5::chunks[3]"]
+    for name in every:
+        assert as_json(name, "number.npy")["inputs"] == [
+            {"file": one, "dtype": "int64", "shape": []} for one in (name, "number.npy")
+        ]
+    assert as_json("a.npy[3:4]", "number.npy")["equal"] is False
+
+
+@pytest.mark.usefixtures("folder")
 def test_where_and_by_how_much() -> None:
     a = np.ones((100, 30))
     b = a.copy()

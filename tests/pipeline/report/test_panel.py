@@ -31,7 +31,10 @@ COUNTS = np.arange(1000, 1064)
 
 def outcome_of(verdict: Verdict, files: int = 1, passes: int = 1, nbytes: int = 4000, **stages: float) -> Outcome:
     """A run over 1000 int32 samples in each file, or as if they had more bytes, with these seconds in its stages."""
-    source = Files(tuple(SourceFile(f"/{n}.bin", 0, nbytes, imagined(nbytes)) for n in range(files)), np.dtype("int32"))
+    source = Files(
+        tuple(SourceFile(f"/{n}.bin", 0, nbytes, imagined(nbytes), (nbytes // 4,)) for n in range(files)),
+        np.dtype("int32"),
+    )
     options = HistogramOptions(bins=64, range=(-1.5, 64.0))
     result = HistogramResult(COUNTS, options.all_edges, underflow=1234567, overflow=8, nan=9, regular=True)
     spent = Stages(
@@ -254,7 +257,7 @@ def test_gpus_that_took_part_are_told() -> None:
 def test_json_is_plain() -> None:
     outcome = dataclasses.replace(
         outcome_of(FULL, read=1.0), options=HistogramOptions(edges=np.array([0.0, 1.5])),
-        source=Files((SourceFile("/big.bin", 0, 16, imagined(16)),), np.dtype(">f8")),
+        source=Files((SourceFile("/big.bin", 0, 16, imagined(16), (2,)),), np.dtype(">f8")),
     )  # fmt: skip
     document = json.loads(json.dumps(to_json(outcome), allow_nan=False))
     assert list(document) == ["job", "input", "result", "verification", "performance", "environment"]

@@ -133,6 +133,8 @@ def test_memory_is_the_callers(tmp_path: Path) -> None:
                            r"\(2, 3\) in C order, got \(2, 4\); run them separately"),
         ([(2, 3), (6,)], r"got \(6,\)"),
         ([(), ()], r"of shape \(\) in C order, got \(\)"),
+        ([(), (5,)], r"of shape \(\) in C order, got \(5,\)"),
+        ([(5,), ()], r"of shape \(5,\) in C order, got \(\)"),
     ],
 )  # fmt: skip
 def test_files_that_do_not_go_on_are_refused(tmp_path: Path, parts: list[tuple[int, ...]], text: str) -> None:

@@ -25,7 +25,11 @@ def source_of(dtype: str, *files: tuple[int, int]) -> Files:
     return Files(
         tuple(
             SourceFile(
-                f"/{number}.bin", offset, samples * item.itemsize, imagined(offset + samples * item.itemsize, number)
+                f"/{number}.bin",
+                offset,
+                samples * item.itemsize,
+                imagined(offset + samples * item.itemsize, number),
+                (samples,),
             )
             for number, (offset, samples) in enumerate(files)
         ),
