@@ -102,8 +102,8 @@ def compare(a: Source, b: Source, as_values: bool) -> Comparison:
 
 
 def _shape(source: Source, length: int) -> tuple[int, ...]:
-    """The shape; the length for a source whose length was unknown before it was read."""
-    return (length,) if source.shape is None else source.shape
+    """The shape; the length where neither a header nor the source says one."""
+    return (length,) if source.shape_once_read is None else source.shape_once_read
 
 
 class _Blocks:

@@ -36,8 +36,15 @@ def cluster_bytes(sources: Sequence[Source], placement: Placement) -> int:
 def check_order(name: str, source: Source) -> None:
     """Refuse a source whose samples do not come in C order."""
     if source.fortran:
-        raise UsageError(f"{name}: expected arrays in C order, got {source.names[0]} in Fortran order, whose samples "
-                         "come in another one; save it as numpy.ascontiguousarray returns it")  # fmt: skip
+        raise UsageError(f"{name}: expected arrays in C order, got {_in_fortran_order(source)} in Fortran order, whose "
+                         "samples come in another one; save it as numpy.ascontiguousarray returns it")  # fmt: skip
+
+
+def _in_fortran_order(source: Source) -> str:
+    """The name of the first part of a source that is."""
+    part = next(part for part in getattr(source, "sources", (source,)) if part.fortran)
+    files = (file.label or file.path for file in getattr(part, "files", ()) if file.fortran)
+    return next(files, part.names[0])
 
 
 def check_passes(source: Source, jobs: Sequence[Job]) -> None:

@@ -122,6 +122,11 @@ class Source(ABC):
         return None
 
     @property
+    def shape_once_read(self) -> tuple[int, ...] | None:
+        """The shape, if it was read as far as it goes; None if only the number of samples then tells."""
+        return self.shape
+
+    @property
     def fortran(self) -> bool:
         """Whether its samples count as stored, the first index varying fastest, instead of in C order."""
         return False

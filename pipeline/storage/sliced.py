@@ -77,8 +77,8 @@ class ViewSource(Source):
 
     @property
     def fortran(self) -> bool:
-        """Whether the source is in Fortran order."""
-        return self.whole.fortran
+        """Whether the source is in Fortran order; along one axis there is only one order."""
+        return self.whole.fortran and len(self.lengths) > 1
 
     def pieces(self) -> Iterator[AnyPiece]:
         """All of them."""

@@ -95,6 +95,11 @@ class Joined(Source):
         """Whether one of them cannot be read again."""
         return any(source.read_once for source in self.sources)
 
+    @property
+    def fortran(self) -> bool:
+        """Whether one of them counts as it is stored."""
+        return any(source.fortran for source in self.sources)
+
     def check_unchanged(self) -> None:
         """Check that none of them has changed."""
         for source in self.sources:

@@ -124,6 +124,8 @@ class StreamSource(Source):
         How they are packed, if they are.
     expected
         Bytes of samples, as a header says; None without one.
+    described
+        The shape that it says, and whether the first index varies fastest.
     begun
         Something, once it is read.
     """
@@ -132,6 +134,7 @@ class StreamSource(Source):
     dtype: np.dtype[Any]
     packing: Packing | None = None
     expected: int | None = None
+    described: tuple[tuple[int, ...] | None, bool] = None, False
     begun: list[bool] = field(default_factory=list)
     names = (NAME,)
     paths = ()
@@ -141,6 +144,16 @@ class StreamSource(Source):
     @property
     def shape(self) -> None:
         """Unknown, even after a header: the stream is planned while it is read."""
+
+    @property
+    def shape_once_read(self) -> tuple[int, ...] | None:
+        """As the header says."""
+        return self.described[0]
+
+    @property
+    def fortran(self) -> bool:
+        """As the header says."""
+        return self.described[1]
 
     @property
     def identity(self) -> Hashable:
@@ -193,9 +206,10 @@ def open_npy_stream(stream: Stream, opening: Opening) -> StreamSource:
         If the header cannot be read, contradicts the user, or has a dtype that the job does not accept.
     """
     try:
-        shape, _, dtype, _ = read_header(cast(BinaryIO, stream))
+        shape, fortran, dtype, _ = read_header(cast(BinaryIO, stream))
     except ValueError as error:
         raise UsageError(f"{NAME}: expected a .npy header, got {error}; did its writer fail?") from None
     dtype = opening.counted(dtype)
     opening.check(NAME, dtype, shape)
-    return StreamSource(stream, dtype, expected=math.prod(shape) * dtype.itemsize)
+    nbytes = math.prod(shape) * dtype.itemsize
+    return StreamSource(stream, dtype, expected=nbytes, described=(shape, fortran))

@@ -228,3 +228,16 @@ def test_fortran_order_is_refused(tmp_path: Path) -> None:
     for words in (["digest", "f.npy"], ["compare", "c.npy", "f.npy"], ["histogram", "f.npy", "--with-digest"]):
         told = CliRunner().invoke(cli, [word if not word.endswith(".npy") else str(tmp_path / word) for word in words])
         assert "expected arrays in C order, got" in str(told.exception) + told.output
+
+
+def test_fortran_order_beside_other_formats_is_refused(tmp_path: Path) -> None:
+    """Whichever comes first; a row of it has only one order."""
+    array = np.arange(12).reshape(3, 4)
+    np.savez_compressed(tmp_path / "d.npz", x=array)
+    np.save(tmp_path / "f.npy", np.asfortranarray(array))
+    for names in (["d.npz", "f.npy"], ["f.npy", "d.npz"]):
+        with pytest.raises(UsageError, match=r"digest: expected arrays in C order, got \S*f.npy in Fortran order"):
+            pipeline.run("digest", *(tmp_path / name for name in names))
+    for index, slice_ in (("1", array[1]), (":, 1", array[:, 1])):
+        found = pipeline.run("digest", f"{tmp_path / 'f.npy'}[{index}]").blake3
+        assert found == pipeline.run("digest", slice_).blake3

@@ -235,6 +235,21 @@ def test_standard_input(folder: Path) -> None:
             assert f"shapes differ: ({len(data)},) and (5000,)" in done.stdout.decode()
 
 
+def test_npy_on_standard_input(folder: Path) -> None:
+    """Its header says the shape, and the order of its elements."""
+    a = np.arange(12).reshape(3, 4)
+    save(a=a, flat=a.ravel(), fortran=np.asfortranarray(a))
+    words = [sys.executable, "-m", "pipeline", "compare", "-"]
+    for name, other, status, text in (
+        ("a", "a", 0, "- and a.npy are equal: 12 samples of int64, shape (3, 4)"),
+        ("flat", "a", 1, "shapes differ: (12,) and (3, 4)"),
+        ("fortran", "a", 2, "compare: expected arrays in C order, got standard input in Fortran order"),
+    ):
+        with (folder / f"{name}.npy").open("rb") as file:
+            done = subprocess.run([*words, f"{other}.npy"], stdin=file, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, text in done.stdout + done.stderr) == (status, True)
+
+
 def test_programs_of_the_page(folder: Path) -> None:
     """They run, and the last command prints what is below it; test_examples.py runs the other commands."""
     (folder / "data").symlink_to(ROOT / "data")

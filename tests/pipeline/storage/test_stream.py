@@ -94,6 +94,14 @@ def test_jobs_agree_with_numpy(piped: Pipe, kind: str) -> None:
         assert counted.verification.checked == len(samples) and counted.verification.read_once
 
 
+def test_fortran_order_is_not_forgotten(piped: Pipe) -> None:
+    """A digest is of samples in C order."""
+    samples = np.arange(12).reshape(3, 4)
+    piped(npy(np.asfortranarray(samples)))
+    with pytest.raises(UsageError, match="digest: expected arrays in C order, got standard input in Fortran order"):
+        pipeline.run("digest", "-")
+
+
 @pytest.mark.usefixtures("shared")
 def test_after_files_and_packed(piped: Pipe, tmp_path: Path) -> None:
     """Packed groups do not fill a block, so some would be cut by it."""
