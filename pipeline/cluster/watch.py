@@ -12,7 +12,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from pipeline.errors import PipelineError, PipelineWarning
@@ -24,6 +24,7 @@ LOOK_SECONDS = 0.25
 FAILURES_OF_TASK = 3  # processes that end in the same task until it is its fault
 FAILURES_OF_DEVICE = 2  # errors or hangs of a GPU, not in a task that another GPU failed in too, until it is the GPU's
 CLOSE_SECONDS = 10  # for a worker that is removed
+CLOCK_SECONDS = 1  # that the clock may be set back without being mentioned
 IDLE_SECONDS = 60  # without any process in a task, while results are waited for
 
 
@@ -51,6 +52,7 @@ class Watch:
         self._lost: dict[str, str] = {}  # GPUs of which the driver has reported an error, and which
         self._looker = Looker(folder)
         self._looked = self._busy = monotonic()
+        self._clock = time() - self._looked
         self._killed: dict[int, float] = {}  # processes that hung, and when they were killed
         self._stalled: dict[str, float] = {}  # devices, and when a process that hung was last killed there
         self._of_task: dict[str, list[tuple[str, str]]] = {}  # devices, and what happened, by task
@@ -84,9 +86,11 @@ class Watch:
             elif seen.idle > self._stall_seconds or (seen.active and seen.device in self._lost):
                 self._end(pid, seen)
         if min(waited, now - self._busy) > IDLE_SECONDS:
-            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; see nvidia-smi "
-                                "and the kernel's log for one that hangs, or raise the limits that keep it from "
-                                "starting threads (ulimit -v, -u)")  # fmt: skip
+            advice = ("see nvidia-smi and the kernel's log for one that hangs, or raise the limits that keep it from "
+                      "starting threads (ulimit -v, -u)")  # fmt: skip
+            if (back := self._clock - (time() - now)) > CLOCK_SECONDS:  # Dask's messages wait until it has caught up
+                advice = f"the system's clock was set back by {back:.0f} s; run again, and have it slewed, not set"
+            raise PipelineError(f"expected a process to start a task within {IDLE_SECONDS} s, got none; {advice}")
 
     def _end(self, pid: int, seen: Seen) -> None:
         """Kill a process that hangs; in its own process, end the run."""

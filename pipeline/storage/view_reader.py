@@ -197,9 +197,9 @@ class PickedBlock:
         for first in range(self.first, self.stop, STEP):
             numbers = np.arange(first, min(first + STEP, self.stop))
             places = np.full(len(numbers), -self.start)
-            for index, one, stride in zip(
-                np.unravel_index(numbers, self.view.lengths), self.view.ranges, self.view.strides, strict=True
-            ):
+            # NumPy has no indices without axes, as of a single number.
+            indices = np.unravel_index(numbers, self.view.lengths) if self.view.lengths else ()
+            for index, one, stride in zip(indices, self.view.ranges, self.view.strides, strict=True):
                 places += (one.start + index * one.step) * stride
             picked[numbers - self.first] = samples[places]
         return picked

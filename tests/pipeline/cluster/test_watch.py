@@ -223,6 +223,18 @@ def test_process_that_cannot_be_killed_ends_the_run(
             watch(0)
 
 
+def test_a_clock_that_was_set_back_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask's messages wait by it."""
+    monkeypatch.setattr(pipeline.cluster.watch, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(pipeline.cluster.watch, "LOOK_SECONDS", 0)
+    watch = Watch(str(tmp_path), 600, lambda device: 8)
+    with pytest.raises(PipelineError, match="got none; see nvidia-smi"):
+        watch(0.1)
+    monkeypatch.setattr(pipeline.cluster.watch, "time", lambda: time.time() - 3600)
+    with pytest.raises(PipelineError, match="got none; the system's clock was set back by 3600 s; run again"):
+        watch(0.1)
+
+
 def test_tasks_that_nobody_starts_end_the_run(
     tmp_path: Path, processes: list[Process], monkeypatch: pytest.MonkeyPatch
 ) -> None:

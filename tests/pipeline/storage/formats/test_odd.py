@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pipeline
 from pipeline.errors import UsageError
 from pipeline.storage.blocks import read_blocks
 from pipeline.storage.chunks import plan
@@ -37,9 +38,12 @@ def samples_of(item: str) -> NDArray[Any]:
 def test_zarr_without_axes(tmp_path: Path, version: int, value: int) -> None:
     """Its only chunk is compressed, or missing where it has the fill value."""
     zarr = package_of("zarr")
-    array = zarr.create_array(str(tmp_path / "a.zarr"), shape=(), dtype="i4", zarr_format=version)
-    array[...] = np.array(value, "i4")
-    assert samples_of(str(tmp_path / "a.zarr")).tolist() == [value] == [array[()]]
+    for name, how in {"a.zarr": {}, "b.zarr": {"compressors": None}}.items():
+        array = zarr.create_array(str(tmp_path / name), shape=(), dtype="i4", zarr_format=version, **how)
+        array[...] = np.array(value, "i4")
+        assert samples_of(str(tmp_path / name)).tolist() == [value] == [array[()]]
+        turned = pipeline.run("transpose", tmp_path / name, output=tmp_path / "t.npy").array
+        assert (turned.shape, turned[()]) == ((), value)
 
 
 ZARR: dict[str, dict[str, Any]] = {
