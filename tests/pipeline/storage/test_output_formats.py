@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,18 @@ def test_failure_leaves_nothing(tmp_path: Path, name: str) -> None:
         ready().write(((0, 3), (0, 30)), np.ones((3, 30)))
         raise PipelineError("no")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_limit_of_file_sizes_is_told(tmp_path: Path) -> None:
+    """Also for HDF5, whose header is made in a temporary file."""
+    package_of("h5py")
+    np.save(tmp_path / "a.npy", np.ones((500, 500)))
+    for name in ("t.npy", "t.h5"):
+        command = f"ulimit -f 1000; exec {sys.executable} -P -m pipeline transpose a.npy -o {name} -q"
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert re.match(rf"error: {name}: expected .*, got '?File too large", done.stderr)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy"]
 
 
 def test_something_else_has_the_name_at_the_end(tmp_path: Path) -> None:
