@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from pipeline.storage.paths import MEMBER
 from workflows.regions import Spec
 
 NPY, ZARR, HDF5 = ".npy", ".zarr", (".h5", ".hdf5")
+WITH_MEMBER = re.compile(rf"(.*?(?:{'|'.join(map(re.escape, HDF5))})){MEMBER}(.*)", re.DOTALL)
 MEMBER_NAME = "result"  # of an HDF5 file, unless the user names another
 KNOWN = f"{NPY}, {HDF5[0]}, {ZARR}, or a raw one with a suffix of no other format"
 # Samples without a header that are called so could not be read again.
@@ -23,9 +25,8 @@ NOT_WRITTEN = tuple(suffix for format_ in LATE for suffix in format_.suffixes if
 
 def split_output(output: str) -> tuple[str, str]:
     """The path of an output, and the name of the array in it, if it is an HDF5 file: ``out.h5::/result``."""
-    path, separator, member = output.partition(MEMBER)
-    if separator and path.endswith(HDF5):
-        return path, "/".join(filter(None, member.split("/")))
+    if (found := WITH_MEMBER.fullmatch(output)) is not None:
+        return found[1], "/".join(filter(None, found[2].split("/")))
     return output, MEMBER_NAME if output.endswith(HDF5) else ""
 
 

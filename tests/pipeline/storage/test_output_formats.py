@@ -156,6 +156,27 @@ def test_failure_leaves_nothing(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("output", "path", "member"),
+    [
+        ("t.h5", "t.h5", "result"),
+        ("t.hdf5::/a//b", "t.hdf5", "a/b"),
+        ("a::b.h5", "a::b.h5", "result"),
+        ("a::b.npy.h5::/c", "a::b.npy.h5", "c"),
+        ("t.h5::a.h5::b", "t.h5", "a.h5::b"),
+        ("a::b.npy", "a::b.npy", ""),
+    ],
+)
+def test_a_name_may_have_colons(tmp_path: Path, output: str, path: str, member: str) -> None:
+    """They separate the name of a data set only behind a suffix of HDF5."""
+    assert split_output(output) == (path, member)
+    array = some((3, 4), "<i4")
+    np.save(tmp_path / "a.npy", array)
+    got = pipeline.run("transpose", tmp_path / "a.npy", output=f"{tmp_path}/{output}").array
+    np.testing.assert_array_equal(got, array.T)
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(["a.npy", path])
+
+
 def test_a_limit_of_file_sizes_is_told(tmp_path: Path) -> None:
     """Also for HDF5, whose header is made in a temporary file."""
     package_of("h5py")
