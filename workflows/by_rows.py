@@ -209,7 +209,7 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
 
 def _partial_of(job: Lines[Any], lines: NDArray[np.int64], line: int) -> NDArray[np.int64]:
     """The partial of a line, with others beside it, because it may be wrong about what its entries are."""
-    partials = job.partials(lines[[line - 1, line, line - 2]])
+    partials = job.partials(lines[(np.array([-1, 0, -2]) + line) % len(lines)])
     return np.asarray(partials[1])
 
 

@@ -126,6 +126,7 @@ def test_where_in_its_row_a_sample_is(rows: dict[str, int]) -> None:
         patch.setattr(Rows, "turns", lambda self, indices: turns(self, indices) + 1)
 
     caught(wrong, "reduce", SAMPLES, op="argmax", **rows)
+    caught(wrong, "reduce", SAMPLES[:300], op="argmax", segment=500)  # one row, and no others beside it
 
 
 def test_which_index_a_sample_has() -> None:
