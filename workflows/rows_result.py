@@ -56,7 +56,7 @@ class RowsResult(Shown):
     @property
     def shape(self) -> tuple[int, ...]:
         """Numbers of rows along the axes of the result."""
-        return self.rows.shape or (len(self.results),)
+        return (len(self.results),) if self.rows.shape is None else self.rows.shape
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +88,7 @@ class RowsResult(Shown):
         names = {"rows": np.array(self.rows.names)} if self.rows.names else {}
         if isinstance(self.results, Columns):
             of_columns = self.results.arrays()
-            return names | {name: array.reshape(*self.shape, *array.shape[1:]) for name, array in of_columns.items()}
+            return names | {name: array.reshape((*self.shape, *array.shape[1:])) for name, array in of_columns.items()}
         of_rows = [result.arrays() for result in self.results]
         return names | {name: _stacked([arrays[name] for arrays in of_rows], self.shape)
                         for name in (of_rows[0] if of_rows else ())}  # fmt: skip
@@ -258,4 +258,4 @@ def stacked(results: Sequence[Any], rows: Rows) -> Any:
 
 def _stacked(arrays: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
     """Arrays of one shape and dtype, or 0-d ones of different ones, with further axes before their own."""
-    return stacked_arrays(arrays).reshape(*shape, *arrays[0].shape)
+    return stacked_arrays(arrays).reshape((*shape, *arrays[0].shape))

@@ -68,7 +68,7 @@ def _histogram(document: Mapping[str, Any]) -> HistogramResult | HistogramRows:
 
     if values.ndim == 1:
         return one(values, nan)
-    shape = tuple(map(int, str(about["shape"]).split(",")))
+    shape = tuple(map(int, filter(None, str(about["shape"]).split(","))))
     length = int(about["length"]) if "length" in about else None
     rows = Rows(str(about["by"]), shape, length, names=tuple(map(str, axes[0].get("categories", ()))))
     return HistogramRows(rows, tuple(map(one, values, nan)))
