@@ -20,6 +20,7 @@ from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.storage.planned_file import file_for_library, stored_bytes
 from pipeline.storage.protocol import Member, Opening, Source
+from workflows.shown import how_many
 
 WHAT = "an Arrow file"
 STREAM, FEATHER_1 = b"\xff" * 4, b"FEA1"  # what other files of these names begin with
@@ -100,7 +101,7 @@ def _laid_out(file: Piece, member: str | None) -> Laid | None:
 
 def _check_nulls(name: str, runs: Sequence[Run]) -> None:
     if nulls := sum(run.nulls for run in runs):
-        raise UsageError(f"{name}: expected numbers, got {nulls} nulls; {NULLS}")
+        raise UsageError(f"{name}: expected numbers, got {how_many(nulls, 'null')}; {NULLS}")
 
 
 def _read_by_pyarrow(path: str, stored: Piece, opening: Opening, laid: Laid | None) -> Source:

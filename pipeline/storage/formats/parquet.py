@@ -19,6 +19,7 @@ from pipeline.storage.piece_source import PieceSource
 from pipeline.storage.pieces import Piece
 from pipeline.storage.planned_file import file_for_library
 from pipeline.storage.protocol import Member, Opening, Source
+from workflows.shown import how_many
 
 NULLS = "drop or fill them (pyarrow.compute.drop_null, fill_null) and write the file again"
 NUMBERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "halffloat", "float", "double"]
@@ -54,7 +55,7 @@ def member_of(field: Any, rows: int, chunks: int | None, compression: str = "") 
 def values_of(column: Any, name: str) -> NDArray[Any]:
     """A column as an array, without nulls; PipelineError if there are some."""
     if column.null_count:
-        raise PipelineError(f"{name}: expected numbers, got {column.null_count} nulls; {NULLS}")
+        raise PipelineError(f"{name}: expected numbers, got {how_many(column.null_count, 'null')}; {NULLS}")
     parts = [part.to_numpy(zero_copy_only=False) for part in column.chunks]
     return np.concatenate([np.empty(0, _dtype(column.type)), *parts])
 
