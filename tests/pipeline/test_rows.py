@@ -109,26 +109,6 @@ def test_files_as_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(again.counts, result.counts)
 
 
-def test_the_only_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left without it: numbers without axes, as in NumPy, also in files and what reads them."""
-    monkeypatch.chdir(tmp_path)
-    array = np.arange(50) * 3 % 7
-    np.save("a.npy", array)
-    for given in ("a.npy", array):
-        sums = pipeline.run("reduce", given, op="sum,argmax", axis=0).arrays()
-        assert (sums["sum"].shape, sums["sum"], sums["argmax"]) == ((), array.sum(0), array.argmax(0))
-        assert pipeline.run("quantile", given, q=[0.1, 0.5], axis=0).arrays()["values"].shape == (2,)
-        assert pipeline.run("digest", given, axis=0).arrays()["blake3"].shape == ()
-        counted = pipeline.run("histogram", given, bins=3, range=(0, 7), axis=0)
-        np.testing.assert_array_equal(counted.counts, np.histogram(array, 3, (0, 7))[0])
-    for suffix in ("json", "npz"):
-        words = ["histogram", "a.npy", "--axis", "0", "--bins", "3", "--range", "0", "7", "-o", f"h.{suffix}"]
-        assert CliRunner().invoke(cli, words).exit_code == 0
-    with np.load("h.npz") as stored:
-        np.testing.assert_array_equal(stored["counts"], counted.counts)
-    assert CliRunner().invoke(cli, ["show", "h.json"]).exit_code == 0
-
-
 @pytest.mark.parametrize("how", [{"by": "file"}, {"channels": 2, "layout": "planar"}, {"axis": 0}])
 def test_no_samples_at_all(tmp_path: Path, how: dict[str, Any]) -> None:
     """Rows that have none, from a file and from an array, with a mask and without."""
@@ -276,12 +256,6 @@ def test_no_rows_are_refused(tmp_path: Path, rows: Any) -> None:
     for given in (tmp_path / "a.npy", empty):
         with pytest.raises(UsageError, match=r"histogram: expected at least one (segment|row), got none"):
             pipeline.run("histogram", given, **rows)
-
-
-def test_a_number_has_no_axes(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.float32(3))
-    with pytest.raises(UsageError, match=r"--axis: expected an array with axes, got \S*a.npy, which is a single"):
-        pipeline.run("reduce", tmp_path / "a.npy", axis=0)
 
 
 def test_fortran_order_has_no_axes(tmp_path: Path) -> None:
