@@ -48,4 +48,5 @@ def test_a_limit_that_passes_while_the_loop_stops_is_not_told(
     future.set_exception(error)
     del future
     gc.collect()
-    assert ("never retrieved" in caplog.text) == told
+    # Not what tests before have left: their futures may be collected here, too.
+    assert told == any(record.exc_info and record.exc_info[1] is error for record in caplog.records)
