@@ -53,7 +53,8 @@ constexpr u32 LANES = 8;  // of a group, which decompresses a chunk
 // A code: of each state `x << 6 | symbol`, of which x tells what states follow; see `follow`.
 struct Fse {
     u16* states;
-    u32 log;  // 1 << log states
+    u32 log = 0;  // 1 << log states
+    bool known = false;
 
     __device__ u32 symbol(u32 state) const { return states[state] & 63u; }
     // The state behind this one.

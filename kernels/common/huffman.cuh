@@ -14,7 +14,7 @@ struct Huffman {
 // Weights of bytes that are coded themselves; how many, or 0 if the code is wrong. The states are in `states`.
 inline __device__ u32 read_weights(u8* weights, u16* states, Shares& scratch, const u8* __restrict__ from, u32 size, u32 lane,
                                    u32 group) {
-    Fse code = {states, 0};
+    Fse code = {states};
     const u32 head = read_code(code, scratch, from, size, MOST_BITS + 2, WEIGHT_LOG, lane, group);
     Backward bits;
     if (!head || !bits.begin(from + head, size - head)) return 0;

@@ -26,10 +26,10 @@ __device__ constexpr u32 MATCH_LENGTHS[MATCH_CODES - 32] = {
     16387 << 5 | 14, 32771 << 5 | 15, 65539 << 5 | 16};
 
 // Which code a block has for something, from byte `at` on, which moves; false if it is wrong.
-inline __device__ bool choose_code(u32 mode, Fse& code, bool& known, Shares& scratch, const u8* predefined, u32 symbols, u32 log,
+inline __device__ bool choose_code(u32 mode, Fse& code, Shares& scratch, const u8* predefined, u32 symbols, u32 log,
                                    u32 most_symbols, u32 most_log, const u8* __restrict__ from, u32 size, u32& at, u32 lane, u32 group) {
-    if (mode == 3) return known;
-    known = true;
+    if (mode == 3) return code.known;
+    code.known = true;
     if (mode == 2) {
         const u32 nbytes = read_code(code, scratch, from + at, size - at, most_symbols, most_log, lane, group);
         at += nbytes;
@@ -52,7 +52,6 @@ inline __device__ bool choose_code(u32 mode, Fse& code, bool& known, Shares& scr
 // What blocks of a frame know from those before them.
 struct Sequences {
     Fse literals, offsets, matches;
-    bool knows_literals, knows_offsets, knows_matches;
     u32 distances[3];  // of the last matches
 };
 
@@ -81,11 +80,11 @@ inline __device__ bool execute(Sequences& known, Shares& scratch, const u8* __re
         if (at == size) return false;
         const u32 modes = from[at++];
         if (modes & 3) return false;
-        if (!choose_code(modes >> 6, known.literals, known.knows_literals, scratch, OF_LITERALS, LITERAL_CODES, 6, LITERAL_CODES,
+        if (!choose_code(modes >> 6, known.literals, scratch, OF_LITERALS, LITERAL_CODES, 6, LITERAL_CODES,
                          LITERAL_LOG, from, size, at, lane, group) ||
-            !choose_code(modes >> 4 & 3, known.offsets, known.knows_offsets, scratch, OF_OFFSETS, 29, 5, OFFSET_CODES, OFFSET_LOG,
+            !choose_code(modes >> 4 & 3, known.offsets, scratch, OF_OFFSETS, 29, 5, OFFSET_CODES, OFFSET_LOG,
                          from, size, at, lane, group) ||
-            !choose_code(modes >> 2 & 3, known.matches, known.knows_matches, scratch, OF_MATCHES, MATCH_CODES, 6, MATCH_CODES,
+            !choose_code(modes >> 2 & 3, known.matches, scratch, OF_MATCHES, MATCH_CODES, 6, MATCH_CODES,
                          MATCH_LOG, from, size, at, lane, group)) {
             return false;
         }

@@ -29,10 +29,9 @@ inline __device__ u32 read_literals(Huffman& code, Tables& tables, const u8* __r
                                     const u8*& literals, u32& number, u32 lane, u32 group) {
     if (size == 0) return 0;
     const u32 kind = from[0] & 3, format = from[0] >> 2 & 3;
-    u64 head = 0;
     const u32 of_head = kind < 2 ? (format & 1 ? format == 3 ? 3 : 2 : 1) : format == 3 ? 5 : format == 2 ? 4 : 3;
     if (size < of_head) return 0;
-    for (u32 k = 0; k < of_head; ++k) head |= u64(from[k]) << 8 * k;
+    const u64 head = stored_in(from, of_head);
     const u32 bits = kind < 2 ? 0 : format == 3 ? 18 : format == 2 ? 14 : 10;
     number = kind < 2 ? u32(head >> (format & 1 ? 4 : 3)) : u32(head >> 4) & ((1u << bits) - 1);
     if (number > room - made) return 0;
@@ -60,13 +59,17 @@ inline __device__ u32 read_literals(Huffman& code, Tables& tables, const u8* __r
     bool good = true;
     if (format) {
         if (behind - at < 6 || number < 6) return 0;
-        u32 ends[4] = {0, 0, 0, behind - at - 6};
-        for (u32 k = 0; k < 3; ++k) ends[k] = (k ? ends[k - 1] : 0) + (from[at + 2 * k] | u32(from[at + 2 * k + 1]) << 8);
+        const u32 all = behind - at - 6, each = (number + 3) / 4, mine = min(lane, 3u);
+        u32 upto = 0;  // of the first three; of the last one no size is stored
+        for (u32 k = 0; k < 3; ++k) {
+            const u32 nbytes = u32(stored_in(from + at + 2 * k, 2));
+            if (k == mine) own = nbytes;
+            if (k < mine) first += nbytes;
+            upto += nbytes;
+        }
         at += 6;
-        if (ends[2] > ends[3]) return 0;
-        const u32 each = (number + 3) / 4, mine = min(lane, 3u);
-        first = mine == 0 ? 0 : mine == 1 ? ends[0] : mine == 2 ? ends[1] : ends[2];
-        own = (mine == 0 ? ends[0] : mine == 1 ? ends[1] : mine == 2 ? ends[2] : ends[3]) - first;
+        if (upto > all) return 0;
+        if (mine == 3) own = all - upto;
         target = mine * each;
         of_stream = mine == 3 ? number - 3 * each : each;
     }
@@ -89,19 +92,15 @@ inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* t
     }
     const u32 nbytes = of_size ? 1 << of_size : single;
     if (size - at < nbytes) return false;
-    if (nbytes) {
-        u64 declared = of_size == 1 ? 256 : 0;
-        for (u32 k = 0; k < nbytes; ++k) declared += u64(from[at + k]) << 8 * k;
-        if (declared != room) return false;
-    }
+    if (nbytes && stored_in(from + at, nbytes) + (of_size == 1 ? 256 : 0) != room) return false;
     at += nbytes;
     const u32 most = window < MOST_OF_BLOCK ? u32(window) : MOST_OF_BLOCK;
     Huffman code = {tables.huffman, 0};
-    Sequences known = {{tables.literals, 0}, {tables.offsets, 0}, {tables.matches, 0}, false, false, false, {1, 4, 8}};
+    Sequences known = {{tables.literals}, {tables.offsets}, {tables.matches}, {1, 4, 8}};
     u32 made = 0, blocks = FIRST_BLOCKS + room / BLOCK_BYTES;
     for (bool last = false; !last;) {
         if (!blocks-- || size - at < 3) return false;
-        const u32 of_block = from[at] | u32(from[at + 1]) << 8 | u32(from[at + 2]) << 16, kind = of_block >> 1 & 3, number = of_block >> 3;
+        const u32 of_block = u32(stored_in(from + at, 3)), kind = of_block >> 1 & 3, number = of_block >> 3;
         at += 3;
         last = of_block & 1;
         if (kind == 3 || number > most) return false;

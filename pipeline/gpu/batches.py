@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 
 from pipeline.gpu.decoding import Batch, Room
-from pipeline.gpu.decompress import workspace_bytes
+from pipeline.gpu.decompress import by_nvcomp, workspace_bytes
 from pipeline.gpu.loads import DECODED
-from pipeline.gpu.slabs import DEFLATED, Plan, counts_of, plan_of
+from pipeline.gpu.slabs import DEFLATED, ZSTD, Plan, counts_of, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.threads import cores
 
 # Of a batch. An H200 decompresses a chunk of LZ4 or Zstandard at some 30 MB/s, one of deflate at 3. A thread decodes
 # 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Fewer chunks, such as those so large that memory
-# has no room for more, are therefore for the host.
+# has no room for more, are therefore for the host. The kernel for Zstandard has not been timed: it may be as slow as
+# that for deflate.
 LEAST_CHUNKS = 32
-DEFLATED_PER_CORE = 128  # chunks of deflate and gzip, for each core that would decode them instead
+SLOW_PER_CORE = 128  # chunks of deflate and gzip, and of Zstandard without nvCOMP, for each core that would decode them
 WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
 DECOMPRESSED = "decompressed on the device"
@@ -89,8 +90,8 @@ class _Slabs:
     def __init__(self, plans: list[Plan], room: Room) -> None:
         self._plans, self._room = plans, room
         self._scheme = scheme = plans[0].scheme
-        deflated = scheme.codec in DEFLATED
-        self._least = max(LEAST_CHUNKS, DEFLATED_PER_CORE * cores() if deflated else 0)
+        slow = scheme.codec in (*DEFLATED, ZSTD) and not by_nvcomp(scheme.codec)
+        self._least = max(LEAST_CHUNKS, SLOW_PER_CORE * cores() if slow else 0)
         stored, counts = [plan.slab.stored for plan in plans], counts_of(plans)
         self._ends = ends = np.cumsum(counts)
         numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()

@@ -57,10 +57,11 @@ class Decompressing:
 
 def workspace_bytes(codec: str, chunks: int, chunk_bytes: int) -> int | None:
     """Device memory that `started` needs besides its arguments; None if nvCOMP cannot decompress."""
-    return nvcomp.workspace_bytes(chunks, chunk_bytes) if _by_nvcomp(codec) else 0
+    return nvcomp.workspace_bytes(chunks, chunk_bytes) if by_nvcomp(codec) else 0
 
 
-def _by_nvcomp(codec: str) -> bool:
+def by_nvcomp(codec: str) -> bool:
+    """Whether nvCOMP is installed, and decompresses chunks of this codec."""
     return codec == ZSTD and nvcomp.library() is not None
 
 
@@ -84,7 +85,7 @@ def started(
     import cupy
 
     chunk_bytes, compressed = scheme.chunk_bytes, sizes - scheme.tail
-    if not _by_nvcomp(scheme.codec):
+    if not by_nvcomp(scheme.codec):
         good = [decompress.decompress(stored, starts, compressed, out, places, chunk_bytes, scheme.codec)]
         if scheme.checksum:
             good.append(checksums.agree(stored, starts, sizes, scheme.checksum))

@@ -32,7 +32,7 @@ INSTALLED = nvcomp.library
 def kernels(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """CuPy where nvCOMP is not installed; every slab is worth the device."""
     monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", 1)
-    monkeypatch.setattr(of_slabs, "DEFLATED_PER_CORE", 0)
+    monkeypatch.setattr(of_slabs, "SLOW_PER_CORE", 0)
     monkeypatch.setattr(of_slabs, "MEMORY", 2**20)  # blocks are small here, nvCOMP's workspace is not
     monkeypatch.setattr(nvcomp, "library", lambda: None)
     if hasattr(cp.cuda, "Stream"):

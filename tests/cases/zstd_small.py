@@ -215,6 +215,8 @@ def refused() -> dict[str, tuple[bytes, int]]:
         "nothing but weights": one(cut(len(DIRECT), DIRECT), many, window=0),
         "no weights": one(cut(0, DIRECT) + coded(DATA, SKEWED, None)[3:] + b"\0", many, window=0),
         "sizes of streams are cut": one(cut(len(DIRECT) + 5, of_code[3:], 1) + b"\0", many, window=0),
+        "streams of 2^16 bytes and more": one(
+            of_code[: 3 + len(DIRECT)] + b"\xff\xff\1\0\1\0" + of_code[9 + len(DIRECT) :] + b"\0", many, window=0),
         "short weights": one(coded(b"\0\1\2" * 9, [1, 1, 2], short) + b"\0", 27, window=0),
         "no code before": one(coded(DATA, SKEWED, None) + b"\0", many, window=0),
         "no weight of 1": one(coded(b"\0\1" * 9, [2, 2, 3], weighed([2, 2, 3])) + b"\0", 18, window=0),

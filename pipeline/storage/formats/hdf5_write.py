@@ -28,7 +28,7 @@ def hdf5_layout(path: str, member: str, spec: Spec) -> Layout:
     if not member:
         raise UsageError(f"{path}: expected a name for the data set, like {path}::/result, got none")
     with library(path, "and writes HDF5 files", "hdf5"):
-        import h5py  # noqa: F401
+        import h5py  # noqa: F401 - that it is missing is said before anything else
     if os.path.exists(path) and (others := {other.name for other in members_of(path)} - {f"/{member}"}):
         raise UsageError(f"{path}: expected no file, or one with /{member} alone, since it is replaced, got one that "
                          f"also has {min(others)}; choose another name or remove it")  # fmt: skip
