@@ -73,8 +73,8 @@ def decompress(
         lanes, threads = lz4.lanes_for(chunks), lz4.THREADS
         kernel = nvrtc.load(lz4.SOURCE, lz4.instance(framing, lanes))
     elif framing in zstd.FRAMINGS:
-        lanes, threads = zstd.LANES, zstd.THREADS
-        kernel = nvrtc.load(zstd.SOURCE, zstd.instance(framing))
+        lanes, threads = zstd.lanes_for(chunks), zstd.THREADS
+        kernel = nvrtc.load(zstd.SOURCE, zstd.instance(lanes))
     else:
         lanes, threads = inflate.LANES, inflate.THREADS
         kernel = nvrtc.load(inflate.SOURCE, inflate.instance(framing))

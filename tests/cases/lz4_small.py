@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from kernels.common import device, lz4
+from kernels.common import device, lz4, zstd
 from kernels.common.decompress import decompress
 from kernels.common.lz4 import LANES
 from tests.cases.case import RANDOM, Case
@@ -97,8 +97,8 @@ def decompressed_by(cp: Any, chunks: Sequence[bytes], room: int, framing: str, l
     starts = np.cumsum(before + sizes) - sizes
     stored = np.frombuffer(b"".join(gap + chunk for gap, chunk in zip(gaps, chunks, strict=True)), np.uint8)
     out = cp.asarray(np.full(2 * len(chunks) * room, GUARD, np.uint8))
-    most = lanes * len(chunks) // device.limits().multiprocessors + 1
-    with patch.object(lz4, "THREADS_AT_ONCE", most if lanes > LANES[0] else 0):
+    most = lanes * len(chunks) // device.limits().multiprocessors + 1 if lanes > LANES[0] else 0
+    with patch.object(lz4, "THREADS_AT_ONCE", most), patch.object(zstd, "THREADS_AT_ONCE", most):
         right = decompress(cp.asarray(stored), starts, sizes, out, places, room, framing)
     rows, right = out.get().reshape(-1, room), right.get()
     others = np.setdiff1d(np.arange(len(rows)), places)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.common.zstd import LANES
 from tests.cases.case import RANDOM, Case
 from tests.cases.inflate_small import broken, skewed
 from tests.cases.lz4_small import decompressed_by, one_by_one, written
@@ -44,15 +45,15 @@ def kinds(room: int) -> list[bytes]:
     return [*written(room), skewed(room) if room > 1 else b"a", few.tobytes(), bell.tobytes(), held.tobytes()[:room]]
 
 
-def _of_library(room: int, cp: Any) -> None:
+def _of_library(room: int, lanes: int, cp: Any) -> None:
     data = kinds(room)
     for level in LEVELS:
         for checksum in (False, True):
             chunks = [compressed(one, level, checksum) for one in data]
-            assert decompressed_by(cp, chunks, room, "Zstd", 8) == data
+            assert decompressed_by(cp, chunks, room, "Zstd", lanes) == data
 
 
-def _many(cp: Any) -> None:
+def _many(lanes: int, cp: Any) -> None:
     """Several blocks, which have codes and distances in common."""
     random, room = RANDOM(0), 300_001
     words = [random.bytes(int(random.integers(3, 40))) for _ in range(300)]
@@ -61,16 +62,16 @@ def _many(cp: Any) -> None:
     data = [text, bell, (bell[: room // 3] + text)[:room]]
     for level in (1, 9):
         chunks = [compressed(one, level, level == 1) for one in data]
-        assert decompressed_by(cp, chunks, room, "Zstd", 8) == data
+        assert decompressed_by(cp, chunks, room, "Zstd", lanes) == data
 
 
-def _broken(room: int, cp: Any) -> None:
+def _broken(room: int, lanes: int, cp: Any) -> None:
     """What the library refuses is refused, and what it takes gives the same or is left to it."""
     every = [
         wrong for seed, data in enumerate(kinds(room)) for level in (1, 19)
         for wrong in broken(compressed(data, level, level == 1), seed)
     ]  # fmt: skip
-    got = decompressed_by(cp, every, room, "Zstd", 8)
+    got = decompressed_by(cp, every, room, "Zstd", lanes)
     expected = [by_library(chunk, room) for chunk in every]
     assert all(ours in (None, theirs) for ours, theirs in zip(got, expected, strict=True))
     assert sum(ours is None and theirs is not None for ours, theirs in zip(got, expected, strict=True)) < len(every) / 9
@@ -156,11 +157,11 @@ def permitted() -> dict[str, tuple[bytes, int]]:
     }  # fmt: skip
 
 
-def _permitted(cp: Any) -> None:
+def _permitted(lanes: int, cp: Any) -> None:
     for name, (chunk, room) in permitted().items():
         expected = by_library(chunk, room)
         assert expected is not None, name
-        assert one_by_one(cp, [chunk], room, "Zstd", 8) == [expected], name
+        assert one_by_one(cp, [chunk], room, "Zstd", lanes) == [expected], name
 
 
 # What the library takes against the format: longer blocks and codes, states that no bits say.
@@ -249,28 +250,29 @@ def refused() -> dict[str, tuple[bytes, int]]:
     }  # fmt: skip
 
 
-def _refused(cp: Any) -> None:
+def _refused(lanes: int, cp: Any) -> None:
     for name, (chunk, room) in refused().items():
         assert name in LAX or by_library(chunk, room) is None, name
-        assert one_by_one(cp, [chunk], room, "Zstd", 8) == [None], name
-        assert decompressed_by(cp, [chunk] * 4, room, "Zstd", 8) == [None] * 4, name  # of all groups of a block
+        assert one_by_one(cp, [chunk], room, "Zstd", lanes) == [None], name
+        assert decompressed_by(cp, [chunk] * 4, room, "Zstd", lanes) == [None] * 4, name  # of all groups of a block
 
 
-def _blocks(cp: Any) -> None:
+def _blocks(lanes: int, cp: Any) -> None:
     """More of them than so few bytes may have, for which the library has no limit."""
     room = 700
     some = [frame(block(b"", 0, False) * (blocks - 1) + block(b"a", 1, True, room), room) for blocks in (18, 19)]
     assert [by_library(chunk, room) for chunk in some] == [b"a" * room] * 2
-    assert one_by_one(cp, some, room, "Zstd", 8) == [b"a" * room, None]
+    assert one_by_one(cp, some, room, "Zstd", lanes) == [b"a" * room, None]
 
 
 def zstd_cases() -> Iterator[Case]:
     """More chunks than a block has groups; sizes around those of copies, and of blocks."""
-    for room in (1, 5, 31, 32, 300, 3001):
-        yield Case(STEM, "zstd", f"of the library, {room} bytes", partial(_of_library, room))
-    for room in (64, 900):
-        yield Case(STEM, "zstd", f"broken, {room} bytes", partial(_broken, room))
-    yield Case(STEM, "zstd", "permitted", _permitted)
-    yield Case(STEM, "zstd", "refused", _refused)
-    yield Case(STEM, "zstd", "blocks", _blocks)
-    yield Case(STEM, "zstd", "many bytes", _many)
+    for lanes in LANES:
+        variant = f"zstd<{lanes}>"
+        for room in (1, 5, 31, 32, 300, 3001):
+            yield Case(STEM, variant, f"of the library, {room} bytes", partial(_of_library, room, lanes))
+        yield Case(STEM, variant, "many bytes", partial(_many, lanes))
+        yield Case(STEM, variant, "broken, 900 bytes", partial(_broken, 900, lanes))
+        yield Case(STEM, variant, "permitted", partial(_permitted, lanes))
+        yield Case(STEM, variant, "refused", partial(_refused, lanes))
+        yield Case(STEM, variant, "blocks", partial(_blocks, lanes))
