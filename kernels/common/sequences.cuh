@@ -33,7 +33,7 @@ inline __device__ u32 length_of(u32 code) {
     return match < 32 ? (match + MIN_MATCH) << 5 : MATCH_LENGTHS[match - 32];
 }
 
-constexpr u32 ALONE = 31;                                            // bytes at most that a lane copies beside others
+constexpr u32 ALONE = 63;                                            // bytes at most that a lane copies beside others
 constexpr u32 MOST_OF_SEQUENCE = 31 + 16 + 16 + LITERAL_LOG + OFFSET_LOG + MATCH_LOG;  // bits
 
 // Of a group: states of the codes; their shares, or words of the stream, from one on down.

@@ -78,8 +78,9 @@ inline __device__ bool read_literals(Tables<LANES>& tables, Made& out, const u8*
         target = mine * each;
         of_stream = mine == 3 ? number - 3 * each : each;
     }
-    const u32 streams = format ? 4 : 1;
-    const bool good = lane >= streams || read_stream(tables.huffman.symbols, longest, log, from + first, own, to + target, of_stream);
+    const u32 streams = format ? STREAMS : 1;
+    const bool good = lane >= streams || read_stream(tables.huffman.symbols, tables.huffman.windows[lane], longest, log, from + first, own,
+                                                     to + target, of_stream);
     return __all_sync(group, good);
 }
 
