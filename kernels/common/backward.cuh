@@ -3,7 +3,7 @@
 
 #include "common/types.cuh"
 
-// Bits of a stream, from its last one on; a one that begins it is no bit. Once too many were taken, others mean nothing.
+// Bits of a stream, from its last one on; a one that begins it is no bit. Those behind its first one mean nothing.
 struct Backward {
     const u32* __restrict__ words;  // the first one has the first byte of the stream, and perhaps bytes before it
     int highest;                    // the word that has the last byte

@@ -21,7 +21,8 @@ inline __device__ void copy_alone(u8* to, const u8* from, u32 number) {
 }
 
 // By one lane: twice that.
-inline __device__ void copy_both_alone(u8* to, const u8* from, u32 number, u8* other, const u8* from_other, u32 of_other) {
+inline __device__ void copy_both_alone(u8* to, const u8* from, u32 number, u8* other, const u8* from_other,
+                                       u32 of_other) {
     for (u32 i = 0; i < number || i < of_other; i += AT_ONCE) {
         u8 bytes[AT_ONCE], others[AT_ONCE];
 #pragma unroll

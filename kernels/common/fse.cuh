@@ -14,8 +14,8 @@ struct Fse {
 };
 
 // Reads how often symbols are, of 1 << log states; -1: less than once. The bytes that this takes, or 0 if it is wrong.
-inline __device__ u32 read_shares(i16* shares, u32& symbols, u32& log, const u8* __restrict__ from, u32 size, u32 most_symbols,
-                                  u32 most_log, u32 lane) {
+inline __device__ u32 read_shares(i16* shares, u32& symbols, u32& log, const u8* __restrict__ from, u32 size,
+                                  u32 most_symbols, u32 most_log, u32 lane) {
     u32 place = 0;  // in bits
     const auto next = [&](u32 count) {
         const u32 first = place / 8;

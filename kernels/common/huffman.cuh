@@ -4,17 +4,12 @@
 #include "common/fse.cuh"
 
 constexpr u32 MOST_BITS = 11, SYMBOLS = 256, WEIGHT_LOG = 6;
-constexpr u32 STREAMS = 4, OF_STREAM = 16;           // words of each that are held
-constexpr u32 AT_A_TIME = 32 * (OF_STREAM - 3) / MOST_BITS / 4 * 4;  // symbols of which these have the bits, wherever they begin
 
-// Of a group: `symbol << 4 | bits`, first of codes of most bits, of which there are at most so many, by these; then of others, by
-// all of these bits but the last one. And what this is made of.
+// Of a group: `symbol << 4 | bits`, first of the longest codes, by their bits; then of others, by all of these but the last
+// one. And what this is made of.
 struct Huffman {
     u16 symbols[SYMBOLS + (1 << MOST_BITS) / 2];
-    union {
-        u8 weights[SYMBOLS];
-        u32 windows[STREAMS][OF_STREAM];
-    };
+    u8 weights[SYMBOLS];
     i16 shares[MOST_BITS + 2];
 };
 
@@ -47,7 +42,8 @@ inline __device__ u32 read_weights(Huffman& code, const u8* __restrict__ from, u
 
 // Reads a code: the bytes that it takes, or 0 if it is wrong; of `longest` codes, the number and the bits.
 template <u32 LANES>
-inline __device__ u32 read_huffman(Huffman& code, u32& longest, u32& log, const u8* __restrict__ from, u32 size, u32 lane, u32 group) {
+inline __device__ u32 read_huffman(Huffman& code, u32& longest, u32& log, const u8* __restrict__ from, u32 size, u32 lane,
+                                   u32 group) {
     if (size == 0) return 0;
     const u32 head = from[0], direct = head < 128 ? 0 : head - 127, nbytes = direct ? (direct + 1) / 2 : head;
     if (nbytes > size - 1) return 0;
@@ -97,37 +93,36 @@ inline __device__ u32 read_huffman(Huffman& code, u32& longest, u32& log, const 
     return 1 + nbytes;
 }
 
-// A stream of exactly so many bytes, by one lane. Words are loaded many at a time: all lanes wait whenever one does.
-inline __device__ bool read_stream(const u16* symbols, u32* window, u32 longest, u32 log, const u8* __restrict__ from, u32 size, u8* to,
+// A stream of exactly so many bytes, by one lane.
+inline __device__ bool read_stream(const u16* symbols, u32 longest, u32 log, const u8* __restrict__ from, u32 size, u8* to,
                                    u32 number) {
     Backward bits;
     if (!bits.begin(from, size)) return false;
     constexpr u32 WORD = 4;
     for (u32 i = 0; i < number;) {
-        const int highest = bits.at >> 5;
+        const u32 count = min(WORD - u32(reinterpret_cast<u64>(to + i) % WORD), number - i);
+        // Enough bits for so many. Lanes load them side by side: one that loaded when it has to would keep all others.
+        const int k = bits.at >> 5;
+        const u32 second = bits.word(k - 1);
+        u32 high = __funnelshift_r(second, bits.word(k), u32(bits.at));
+        u32 low = __funnelshift_r(bits.word(k - 2), second, u32(bits.at));
+        u32 word = 0;
 #pragma unroll
-        for (u32 k = 0; k < OF_STREAM; ++k) window[k] = bits.word(highest - int(k));
-        for (const u32 end = min(number, i + AT_A_TIME); i < end;) {
-            const u32 count = min(WORD - u32(reinterpret_cast<u64>(to + i) % WORD), end - i);
-            const u32* const next = window + (highest - (bits.at >> 5));
-            u32 high = __funnelshift_r(next[1], next[0], u32(bits.at)), low = __funnelshift_r(next[2], next[1], u32(bits.at));
-            u32 word = 0;
-#pragma unroll
-            for (u32 j = 0; j < WORD; ++j) {
-                if (j >= count) continue;
-                const u32 code = high >> (32 - log), found = symbols[code < longest ? code : SYMBOLS + code / 2], taken = found & 15;
-                high = __funnelshift_r(low, high, 32 - taken);
-                low <<= taken;
-                bits.at -= int(taken);
-                word |= found >> 4 << 8 * j;
-            }
-            if (count == WORD) {
-                *reinterpret_cast<u32*>(to + i) = word;
-            } else {
-                for (u32 j = 0; j < count; ++j) to[i + j] = u8(word >> 8 * j);
-            }
-            i += count;
+        for (u32 j = 0; j < WORD; ++j) {
+            if (j >= count) continue;
+            const u32 next = high >> (32 - log), found = symbols[next < longest ? next : SYMBOLS + next / 2];
+            const u32 taken = found & 15;
+            high = __funnelshift_r(low, high, 32 - taken);
+            low <<= taken;
+            bits.at -= int(taken);
+            word |= found >> 4 << 8 * j;
         }
+        if (count == WORD) {
+            *reinterpret_cast<u32*>(to + i) = word;
+        } else {
+            for (u32 j = 0; j < count; ++j) to[i + j] = u8(word >> 8 * j);
+        }
+        i += count;
     }
     return bits.at == bits.bottom;
 }

@@ -1,11 +1,11 @@
-// Decompresses chunks of Zstandard (RFC 8878); each by a group of lanes, which decode the same sequences and copy bytes side by
-// side. Of literals in four streams lanes decode one each.
+// Decompresses chunks of Zstandard (RFC 8878); each by a group of lanes, which decode the same sequences and execute one
+// each. Of literals in four streams lanes decode one each.
 //
 // What a chunk says of itself is never trusted: nothing is read outside of it, and nothing is written outside of the
 // place that it has. A chunk is one frame, without a dictionary. What the library refuses is refused.
 //
-// Literals that are coded are decoded to the end of the place of the chunk. The blocks' own bytes never reach those that are
-// still needed, since there is room for all of them.
+// Literals that are coded are decoded to the end of the place of the chunk. The blocks' own bytes never reach those that
+// are still needed, since there is room for all of them.
 
 #include "common/huffman.cuh"
 #include "common/sequences.cuh"
@@ -26,10 +26,11 @@ struct Tables {
     u32 described[4];
 };
 
-// Reads the literals of the block from byte `at` on, which moves, to the end of the room unless they are stored as they are or
-// no sequences follow. False if they are wrong.
+// Reads the literals of the block from byte `at` on, which moves, to the end of the room unless they are stored as they are
+// or no sequences follow. False if they are wrong.
 template <u32 LANES>
-inline __device__ bool read_literals(Tables<LANES>& tables, Made& out, const u8* __restrict__ from, u32& at, u32 end, u32 size, u32 lane, u32 group) {
+inline __device__ bool read_literals(Tables<LANES>& tables, Made& out, const u8* __restrict__ from, u32& at, u32 end,
+                                     u32 size, u32 lane, u32 group) {
     if (at == end) return false;
     const u32 kind = from[at] & 3, format = from[at] >> 2 & 3;
     const u32 of_head = kind < 2 ? (format & 1 ? format == 3 ? 3 : 2 : 1) : format == 3 ? 5 : format == 2 ? 4 : 3;
@@ -54,7 +55,8 @@ inline __device__ bool read_literals(Tables<LANES>& tables, Made& out, const u8*
     u32 longest, log, first = begin;
     const u32 before = tables.described[3];
     if (kind == 3) {
-        if (!before || !read_huffman<LANES>(tables.huffman, longest, log, from + before, size - before, lane, group)) return false;
+        if (!before) return false;
+        if (!read_huffman<LANES>(tables.huffman, longest, log, from + before, size - before, lane, group)) return false;
     } else {
         const u32 taken = read_huffman<LANES>(tables.huffman, longest, log, from + begin, nbytes, lane, group);
         if (!taken) return false;
@@ -78,16 +80,16 @@ inline __device__ bool read_literals(Tables<LANES>& tables, Made& out, const u8*
         target = mine * each;
         of_stream = mine == 3 ? number - 3 * each : each;
     }
-    const u32 streams = format ? STREAMS : 1;
-    const bool good = lane >= streams || read_stream(tables.huffman.symbols, tables.huffman.windows[lane], longest, log, from + first, own,
-                                                     to + target, of_stream);
+    const u32 streams = format ? 4 : 1;
+    const bool good = lane >= streams ||
+                      read_stream(tables.huffman.symbols, longest, log, from + first, own, to + target, of_stream);
     return __all_sync(group, good);
 }
 
 // Bytes of a frame that gives exactly `room` bytes, and has no others behind it.
 template <u32 LANES>
-inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables<LANES>& tables, const u32* lengths, u32 lane,
-                                    u32 group) {
+inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables<LANES>& tables,
+                                    const u32* lengths, u32 lane, u32 group) {
     if (size < 6 || from[0] != 0x28 || from[1] != 0xb5 || from[2] != 0x2f || from[3] != 0xfd) return false;
     const u32 head = from[4], of_size = head >> 6, single = head >> 5 & 1;
     if (head & 11) return false;  // a dictionary, or a bit that is kept for later
@@ -124,8 +126,10 @@ inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* t
             const u32 end = out.made + min(room - out.made, most);
             if (!read_literals<LANES>(tables, out, from, at, behind, size, lane, group)) return false;
             __syncwarp(group);
-            if (!execute_all<LANES>(tables.codes, lengths, tables.described, distances, out, from, at, behind, size, lane, group)) return false;
-            if (out.made > end) return false;
+            if (!execute_all<LANES>(tables.codes, lengths, tables.described, distances, out, from, at, behind, size, lane,
+                                    group) || out.made > end) {
+                return false;
+            }
         } else {
             if (number > room - out.made) return false;
             if (kind) {
@@ -161,6 +165,6 @@ zstd(const u8* __restrict__ stored, const i64* __restrict__ starts, const i64* _
     const u32 lane = threadIdx.x % LANES;
     const u32 group = u32((1ull << LANES) - 1) << (threadIdx.x % 32 - lane);
     const bool good = decompressed<LANES>(stored + starts[chunk], u32(sizes[chunk]), out + places[chunk] * i64(chunk_bytes),
-                                   chunk_bytes, tables[threadIdx.x / LANES], lengths, lane, group);
+                                          chunk_bytes, tables[threadIdx.x / LANES], lengths, lane, group);
     if (lane == 0) right[chunk] = good;
 }
