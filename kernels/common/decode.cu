@@ -2,7 +2,6 @@
 //
 //   unpack      samples of 10, 12 or 14 bits without gaps between them; 16 of them per thread
 //   unshuffle   bytes that were sorted by their place in an item; one item per thread
-//   heads       the first bytes of each chunk; one byte per thread
 
 #include "common/types.cuh"
 
@@ -61,13 +60,4 @@ unshuffle(const u8* __restrict__ shuffled, T* __restrict__ items, i64 n, i64 of_
 #pragma unroll
     for (int k = 0; k < int(sizeof(T)); ++k) out.byte[k] = from[k * of_chunk];
     items[i] = out.item;
-}
-
-// Of each chunk its first bytes, also those beyond it, and zeros behind all n bytes.
-__global__ void __launch_bounds__(THREADS)
-heads(const u8* __restrict__ stored, const i64* __restrict__ starts, u8* __restrict__ out, i64 n, i64 chunks, int length) {
-    const i64 i = i64(blockIdx.x) * THREADS + threadIdx.x, chunk = i / length;
-    if (chunk >= chunks) return;
-    const i64 at = starts[chunk] + i % length;
-    out[i] = at < n ? stored[at] : 0;
 }

@@ -1,4 +1,4 @@
-"""Samples of bytes as they are stored: packed ones are unpacked, shuffled ones sorted, on a GPU; heads of chunks."""
+"""Samples of bytes as they are stored: packed ones are unpacked, shuffled ones sorted, on a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernels.common import nvrtc
 from kernels.common.checks import blocks_for, check_array
@@ -114,42 +113,7 @@ def _unshuffle(itemsize: int) -> str:
     return f"unshuffle<{UINT_OF_SIZE[itemsize]}>"
 
 
-def heads_of(stored: Any, starts: NDArray[np.int64], length: int) -> Any:
-    """First bytes of chunks; where a chunk has fewer, those behind it, or 0.
-
-    Parameters
-    ----------
-    stored : CuPy uint8 array, shape (n,)
-    starts : shape (chunks,)
-        Of the chunks within it, in bytes.
-    length
-        Number of bytes, at least 1.
-
-    Returns
-    -------
-    CuPy uint8 array, shape (chunks, length)
-        On the current stream.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array has another dtype or number of dimensions, or has gaps.
-    MemoryError
-        If the result does not fit into device memory.
-    """
-    import cupy
-
-    check_array("stored", stored, ("uint8",), 1)
-    out = _empty((len(starts), length), np.uint8)
-    if out.size:
-        numbers = np.int64(len(stored)), np.int64(len(out)), np.int32(length)
-        kernel = nvrtc.load(SOURCE, "heads")
-        kernel((blocks_for(out.size, THREADS),), (THREADS,), (stored, cupy.asarray(starts), out, *numbers))
-    return out
-
-
 INSTANCES = (
-    "heads",
     *(_unpack(*choice) for choice in product(PACKED_BITS, (False, True), (False, True))),
     *map(_unshuffle, SHUFFLED),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.decode import PACK, PACKED_BITS, SHUFFLED, THREADS, heads_of, unpack, unshuffle
+from kernels.common.decode import PACK, PACKED_BITS, SHUFFLED, THREADS, unpack, unshuffle
 from tests.cases.case import RANDOM, Case, same
 
 STEM = "common/decode"
@@ -45,15 +45,6 @@ def _unshuffle(itemsize: int, items: int, chunks: int, cp: Any) -> None:
     same(unshuffle(cp.asarray(shuffled), itemsize, itemsize * items), expected)
 
 
-def _heads(chunks: int, length: int, cp: Any) -> None:
-    """Also of chunks that begin at the end of the memory."""
-    stored, starts = stored_bytes(997), RANDOM(2).integers(0, 990, chunks)
-    starts[-1] = 996
-    behind = np.concatenate([stored, np.zeros(length, np.uint8)])
-    expected = [behind[start : start + length] for start in starts.tolist()]
-    same(heads_of(cp.asarray(stored), starts, length), np.array(expected))
-
-
 def decode_cases() -> Iterator[Case]:
     """Whole packs and groups after them; less than a pack; one block and two."""
     for bits, signed, big in product(PACKED_BITS, (False, True), (False, True)):
@@ -65,5 +56,3 @@ def decode_cases() -> Iterator[Case]:
     for itemsize, (items, chunks) in product(SHUFFLED, ((37, 3), (THREADS, 1), (100, 3))):
         check = partial(_unshuffle, itemsize, items, chunks)
         yield Case(STEM, "unshuffle", f"{chunks} chunks of {items} items of {itemsize}", check)
-    for chunks, length in ((1, 3), (THREADS, 14), (20, 1)):
-        yield Case(STEM, "heads", f"{length} bytes of {chunks} chunks", partial(_heads, chunks, length))

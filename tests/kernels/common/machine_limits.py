@@ -29,6 +29,7 @@ PRODUCTION = {
 # Kernels that keep rarely used values in local memory: maximal bytes per thread.
 SELDOM = {
     ("common/lz4", "lz4"): 16,
+    ("common/zstd", "zstd"): 136,
     ("matmul/small", "multiply_small"): 32,
     ("matmul/small_k", "multiply_small_k"): 32,
     ("reduce/gpu", "moments"): 24,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.common.decode import heads_of, unpack, unshuffle
+from kernels.common.decode import unpack, unshuffle
 from tests.cases.case import Case
 from tests.cases.decode_small import decode_cases, stored_bytes, unpacked
 
@@ -32,7 +32,6 @@ def test_more_than_2_to_the_31_bits(cp: Any, bits: int) -> None:
 def test_nothing(cp: Any) -> None:
     assert unpack(cp.zeros(0, np.uint8), 12, True, False).shape == (0,)
     assert unshuffle(cp.zeros(0, np.uint8), 4, 8).shape == (0,)
-    assert heads_of(cp.zeros(0, np.uint8), np.zeros(0, np.int64), 14).shape == (0, 14)
 
 
 def test_what_is_refused(cp: Any) -> None:
