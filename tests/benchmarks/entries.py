@@ -47,6 +47,7 @@ ENTRIES = {
     "histogram_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
     "rows_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
     "select_kernel": Entry("gpu", {"nbytes": 2**20, "repeats": 1}),
+    "decompress_kernel": Entry("gpu", {"repeats": 1, "chunks_kib": (16,), "mebibytes": (1,), "kinds": ("held",)}),
     "reduce_kernel": Entry("gpu", {"nbytes": 2**27, "repeats": 1}),
     "question_kernels": Entry(
         "gpu", {"nbytes": 2**20, "repeats": 1, "dtypes": ("float32",), "distributions": ("uniform",)}

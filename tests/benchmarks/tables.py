@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.benchmarks import (
     arrays,
+    decompress_kernel,
     error_tables,
     estimates,
     format_rates,
@@ -202,34 +203,9 @@ def stored(machine: str) -> str:
     return f"{text}\n\n{formats.described_commands(commands)}" if commands else text
 
 
-def streamed() -> str:
-    """Rates of other formats beside raw samples over many GiB."""
-    return format_rates.described(read("format_streaming_H200.json"))
-
-
-def of_question_kernels() -> str:
-    """Kernels of quantiles, digests, powers and calibration, beside the read stream and CuPy."""
-    return question_rates.described(read("question_kernels_H100.json"))
-
-
-def of_hostile_kernels() -> str:
-    """Kernels of quantiles and conditions on data that are slow somewhere."""
-    return hostile_kernels.described(read("hostile_kernels_H100.json"))
-
-
-def expected(machine: str) -> str:
-    """Seconds that `plan` expected, beside those that runs took."""
-    return estimates.described(read(f"estimates_{machine}.json"))
-
-
-def of_rows() -> str:
-    """Histograms of rows in one launch."""
-    return rows_kernel.described(read(f"rows_kernel_{GPU}.json"))
-
-
-def of_selection() -> str:
-    """Copies of what a condition keeps, and histograms under a condition."""
-    return select_kernel.described(read(f"select_kernel_{GPU}.json"))
+def recorded(module: Any, name: str) -> str:
+    """The table of one benchmark."""
+    return str(module.described(read(name)))
 
 
 def questions() -> str:
@@ -257,10 +233,17 @@ def chaos() -> str:
 
 PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     README: {"speed": highlights},
-    DOCS / "performance.md": {"speed": speed, "questions": questions, "question kernels": of_question_kernels,
-                              "hostile kernels": of_hostile_kernels, "rows kernel": of_rows,
-                              "select kernel": of_selection},
-    DOCS / "plan.md": {"estimates": partial(expected, "H100"), "estimates, two cores": partial(expected, CORES)},
+    DOCS / "performance.md": {
+        "speed": speed, "questions": questions,
+        "question kernels": partial(recorded, question_rates, "question_kernels_H100.json"),
+        "hostile kernels": partial(recorded, hostile_kernels, "hostile_kernels_H100.json"),
+        "rows kernel": partial(recorded, rows_kernel, f"rows_kernel_{GPU}.json"),
+        "select kernel": partial(recorded, select_kernel, f"select_kernel_{GPU}.json"),
+    },
+    DOCS / "plan.md": {
+        "estimates": partial(recorded, estimates, "estimates_H100.json"),
+        "estimates, two cores": partial(recorded, estimates, f"estimates_{CORES}.json"),
+    },
     DOCS / "use.md": {"arrays": in_memory},
     DOCS / "kernels.md": {"ladder": ladder, "shape": shape},
     DOCS / "studies.md": {"conclusions": conclusions},
@@ -279,7 +262,9 @@ PAGES: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     DOCS / "guarantees.md": {"chaos": chaos},
     DOCS / "formats.md": {
-        "formats": partial(stored, "H200"), "formats, 32 GiB": streamed, "formats, two cores": partial(stored, CORES),
+        "formats": partial(stored, "H200"), "formats, two cores": partial(stored, CORES),
+        "formats, 32 GiB": partial(recorded, format_rates, "format_streaming_H200.json"),
+        "decompressed": partial(recorded, decompress_kernel, f"decompress_kernel_{GPU}.json"),
     },
 }  # fmt: skip
 
