@@ -1,32 +1,29 @@
 """Batches of consecutive slabs: their chunks cross the bus compressed, and the device decompresses them at once.
 
-Some lanes of a warp decompress a chunk at 3 to 30 MB/s, so only thousands of chunks at once keep a device busy. Checks
+Some lanes of a warp decompress a chunk at 3 to 40 MB/s, so only thousands of chunks at once keep a device busy. Checks
 read and decompress the same chunks on the host, by other libraries.
 """
 
 from __future__ import annotations
 
 import sys
-from bisect import bisect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pipeline.gpu.decoding import Batch, Room
-from pipeline.gpu.decompress import by_nvcomp, workspace_bytes
 from pipeline.gpu.loads import DECODED
-from pipeline.gpu.slabs import DEFLATED, ZSTD, Plan, counts_of, plan_of
+from pipeline.gpu.slabs import Plan, counts_of, plan_of
 from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.threads import cores
 
-# Of a batch. An H200 decompresses a chunk of LZ4 or Zstandard at some 30 MB/s, one of deflate at 3. A thread decodes
-# 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of deflate. Fewer chunks, such as those so large that memory
-# has no room for more, are therefore for the host. The kernel for Zstandard has not been timed: it may be as slow as
-# that for deflate.
+# Of a batch. An H200 decompresses a chunk of LZ4 at some 30 MB/s, one of Zstandard at 40 where there are few (384 of
+# 1 MiB: 16 GB/s), one of deflate at 3. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of
+# deflate. Fewer chunks, such as those so large that memory has no room for more, are therefore for the host.
 LEAST_CHUNKS = 32
-SLOW_PER_CORE = 128  # chunks of deflate and gzip, and of Zstandard without nvCOMP, for each core that would decode them
+LEAST_PER_CORE = {"Zlib": 128, "Gzip": 128, "Zstd": 20}  # for each core that would decode them
 WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
 DECOMPRESSED = "decompressed on the device"
@@ -89,9 +86,8 @@ class _Slabs:
 
     def __init__(self, plans: list[Plan], room: Room) -> None:
         self._plans, self._room = plans, room
-        self._scheme = scheme = plans[0].scheme
-        slow = scheme.codec in (*DEFLATED, ZSTD) and not by_nvcomp(scheme.codec)
-        self._least = max(LEAST_CHUNKS, SLOW_PER_CORE * cores() if slow else 0)
+        scheme = plans[0].scheme
+        self._least = max(LEAST_CHUNKS, LEAST_PER_CORE.get(scheme.codec, 0) * cores())
         stored, counts = [plan.slab.stored for plan in plans], counts_of(plans)
         self._ends = ends = np.cumsum(counts)
         numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()
@@ -135,7 +131,7 @@ class _Slabs:
 
     def _fitting(self, first: int) -> int:
         """Number of slabs, from one on, that a buffer and memory have room for; 0 if there is none for this one."""
-        scheme, unsound = self._scheme, self._unsound[np.searchsorted(self._unsound, first) :]
+        unsound = self._unsound[np.searchsorted(self._unsound, first) :]
         buffer, most, *_ = self._room
         limits = (
             np.searchsorted(self._stored, self._stored[first] + buffer, "right") - 1,
@@ -143,15 +139,6 @@ class _Slabs:
         )  # fmt: skip
         inside = slice(first, max(int(min(limits)), first))
         decoded = self._all_decoded[1:][inside] - self._all_decoded[first]
-        copies = decoded + 2 * self._decoded[inside]  # once the workspace is free: in order, and two of a slab before
+        copies = decoded + 2 * self._decoded[inside]  # in order, and two of a slab before
         beyond = decoded + copies > most
-        number = int(beyond.argmax()) if beyond.any() else len(beyond)
-
-        def has_no_workspace(last: int) -> bool:
-            chunks = max(int(self._present[first + last + 1] - self._present[first]), 1)
-            nbytes = workspace_bytes(scheme.codec, chunks, scheme.chunk_bytes)
-            return nbytes is None or decoded[last] + nbytes > most
-
-        if number and not has_no_workspace(number - 1):
-            return number
-        return bisect(range(number), False, key=has_no_workspace)
+        return int(beyond.argmax()) if beyond.any() else len(beyond)

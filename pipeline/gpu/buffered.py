@@ -8,7 +8,6 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-from pipeline.errors import PipelineError
 from pipeline.gpu.loads import DECODED, Begun, Made
 from pipeline.gpu.transfer import finish
 from pipeline.timeline import Timeline, stage_range
@@ -45,7 +44,7 @@ def buffered_blocks(
         kernels.end()
     finally:  # memory must not be released before
         for block, *_ in made:
-            with suppress(RuntimeError, PipelineError):
+            with suppress(RuntimeError):
                 block.get()
         finish(arriving for (arriving, _), _ in in_flight)
 

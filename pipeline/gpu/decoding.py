@@ -1,7 +1,6 @@
 """A batch of slabs: where its stored chunks lie, and how the device decodes all of them at once.
 
-Where a device cannot decompress a chunk the host decodes its slab: its decoders name the error. Where nvCOMP fails on a
-chunk, the host decodes the batch to find what is wrong with it, and the run ends: other memory may have changed.
+Where a device cannot decompress a chunk the host decodes its slab: its decoders name the error.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.common.checksums import agree
 from kernels.common.decode import unshuffle
-from kernels.common.memory import empty, zeros
-from pipeline.errors import PipelineError
-from pipeline.gpu import decompress
+from kernels.common.decompress import decompress
+from kernels.common.memory import empty, to_pinned, zeros
 from pipeline.gpu.loads import Begun, to_native
 from pipeline.gpu.slabs import Plan, counts_of
 from pipeline.gpu.transfer import gather
-from pipeline.storage.blocks import decode_whole
 from pipeline.storage.pieces import Piece
 
 
@@ -138,10 +136,9 @@ class Decoding:
     def __init__(self, batch: Batch, stored: Any) -> None:
         import cupy
 
-        scheme, self._batch = batch.scheme, batch
-        allocated, nbytes = zeros if len(batch.absent) else empty, batch.chunks * scheme.chunk_bytes
-        workspace = decompress.workspace_bytes(scheme.codec, len(batch.present), scheme.chunk_bytes) or 0
-        _make_room(nbytes + workspace, batch.room.limit)
+        self._batch = batch
+        allocated, nbytes = zeros if len(batch.absent) else empty, batch.chunks * batch.scheme.chunk_bytes
+        _make_room(nbytes, batch.room.limit)
         self._flat: Any = allocated("decompress", nbytes, np.uint8)
         lane = cupy.cuda.get_current_stream()
         streams = _streams_beside(lane.ptr, int(cupy.cuda.runtime.getDevice()))
@@ -151,31 +148,15 @@ class Decoding:
             beside.wait_event(lane.record())  # the memory may be that of samples that are being counted
             self.began = beside.record() if batch.room.ahead else None
             try:
-                self._under_way = decompress.started(
-                    scheme, stored, batch.starts[:-1], batch.sizes, self._flat, batch.present
-                )
-            except PipelineError:  # nvCOMP does not end
-                raise
-            except BaseException:  # there may be no memory for a workspace
+                self._right = start(batch, stored, self._flat)
+                self.decoded = beside.record()
+            except BaseException:  # there may be no memory for its arguments
                 beside.synchronize()
                 raise
-        self.decoded = self._under_way.ended
 
     def get(self) -> None:
-        """Wait until the device has ended; PipelineError if a damaged chunk keeps it from that."""
-        lost: Exception | None = None
-        try:
-            self._under_way.get()
-        except (RuntimeError, PipelineError) as error:
-            lost = error
-        if lost is not None:  # by what is damaged, perhaps: that then is the error, without a failure of CUDA behind it
-            self._find_damage()
-            raise lost
-
-    def _find_damage(self) -> None:
-        """Raise PipelineError if the host cannot decode one of the slabs."""
-        for plan in self._batch.plans:
-            decode_whole(plan.piece, plan.scheme.dtype)
+        """Wait until the device has ended; RuntimeError if it is lost."""
+        self.decoded.synchronize()
 
     def samples(self) -> Any:
         """Samples of all pieces, in native byte order; on the current stream."""
@@ -207,13 +188,7 @@ class Decoding:
 
         batch, scheme, flat, self._flat = self._batch, self._batch.scheme, self._flat, None
         self.get()
-        right, safe = self._under_way.right()
-        if not safe:
-            self._find_damage()
-            raise PipelineError(
-                f"{batch.plans[0].piece.where()} or after it: expected chunks that nvCOMP decompresses, "
-                "got one that only the host does; pass --device cpu, or uninstall nvidia-libnvcomp"
-            )
+        right = np.logical_and.reduce(self._right)
         if scheme.unshuffled:
             _make_room(flat.nbytes, batch.room.limit)
             flat = unshuffle(flat, scheme.unshuffled, scheme.chunk_bytes)
@@ -222,6 +197,20 @@ class Decoding:
             samples = flat.reshape(-1, scheme.chunk_bytes // itemsize, itemsize)
             samples[cupy.asarray(batch.absent)] = cupy.asarray(np.frombuffer(scheme.fill, np.uint8))
         return flat, np.searchsorted(np.cumsum(batch.counts), batch.present[~right], "right")
+
+
+def start(batch: Batch, stored: Any, out: Any) -> list[NDArray[np.uint8]]:
+    """Start to decompress the chunks of a batch into `out`, on the current stream.
+
+    Returns
+    -------
+    Pinned memory, for each chunk that is not missing; once the stream has come there, what is right has no 0 in any.
+    """
+    scheme, starts, sizes = batch.scheme, batch.starts[:-1], batch.sizes
+    right = [decompress(stored, starts, sizes - scheme.tail, out, batch.present, scheme.chunk_bytes, scheme.codec)]
+    if scheme.checksum:
+        right.append(agree(stored, starts, sizes, scheme.checksum))
+    return [to_pinned(one) for one in right]
 
 
 def _make_room(nbytes: int, limit: int) -> None:
@@ -235,7 +224,7 @@ def _make_room(nbytes: int, limit: int) -> None:
 @cache
 def _streams_beside(lane: int, device: int) -> deque[Any]:
     """Two streams of the default priority for what decompresses in a lane, whose stream has a higher one: thousands of
-    blocks would otherwise keep the device, milliseconds each time, from what is counted. Each keeps its workspace."""
+    blocks would otherwise keep the device, milliseconds each time, from what is counted."""
     import cupy
 
     return deque(cupy.cuda.Stream(non_blocking=True) for _ in range(2))

@@ -17,32 +17,8 @@ from pipeline.storage.formats.hdf5_filters import fletcher32, lz4_blocks, zstd_f
 from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import AnyPiece, BlockPiece
 
-HEAD = 14  # bytes of a stored chunk that tell whether nvCOMP can take it
-Heads = NDArray[np.uint8]  # these, shape (chunks, HEAD)
-Fits = NDArray[np.bool_]  # of each chunk
-MAGIC = 0xFD2FB528  # of a Zstandard frame
-MASKS = np.array([256**length - 1 for length in range(9)], np.uint64)  # of numbers of so many bytes
-
-
-def zstd_fits(heads: Heads, sizes: NDArray[np.int64], chunk_bytes: int) -> Fits:
-    """Which chunks are a frame, without a dictionary, that says that it gives `chunk_bytes` (RFC 8878, 3.1.1.1)."""
-    words = np.zeros((len(heads), 16), np.uint8)
-    words[:, :HEAD] = heads
-    low, high = np.ascontiguousarray(words.view("<u8").T)
-    flags = low >> 32 & 0xFF
-    single, kind = flags >> 5 & 1, flags >> 6
-    length = np.where(kind, 1 << kind, single)
-    declared = np.where(single, low >> 40 | high << 24, low >> 48 | high << 16) & MASKS[length]
-    declared += np.where(length == 2, np.uint64(256), np.uint64(0))
-    frame = (low & 0xFFFFFFFF == MAGIC) & (flags & 0b1011 == 0)
-    least = (6 - single + length + 3).astype(np.int64)
-    return np.asarray(frame & (length > 0) & (declared == chunk_bytes) & (sizes > least))
-
-
-ZSTD = "Zstd"  # of the framings that `kernels.common.decompress` names
-DEFLATED = ("Zlib", "Gzip")
-CODECS: dict[Step, str] = {
-    lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: ZSTD, zstd_frame: ZSTD,
+CODECS: dict[Step, str] = {  # as `kernels.common.decompress` names them
+    lz4: "Sized", lz4_blocks: "Blocks", Inflate(ZLIB): "Zlib", Inflate(GZIP): "Gzip", zstd: "Zstd", zstd_frame: "Zstd",
 }  # fmt: skip
 CHECKSUMS: dict[Step, str] = {crc32c: "Crc32c", fletcher32: "Fletcher32"}  # as `kernels.common.checksums` names them
 PLACE_BYTES = 3 * np.dtype(np.int64).itemsize  # of a row of `pipeline.storage.formats.places.Stored.table`

@@ -1,4 +1,4 @@
-"""Slabs for a device: with nvCOMP, what stands in for it, or without, how small they are, and their samples."""
+"""Slabs for a device: each is worth it, how small they are, and their samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import nvcomp
 from pipeline.gpu.batches import batches
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.decoding import Batch
@@ -21,41 +20,23 @@ from pipeline.storage.formats import slabs as formats
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
 from tests.cases.format_case import package_of
-from tests.emulator.kvikio import HostStream, install
-from tests.emulator.nvcomp import HostLibrary
+from tests.emulator.kvikio import install
 
 BLOCK = 2**20
-INSTALLED = nvcomp.library
 
 
 @pytest.fixture
-def kernels(cp: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """CuPy where nvCOMP is not installed; every slab is worth the device."""
+def on_device(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU, or the emulator; every slab is worth it."""
     monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", 1)
-    monkeypatch.setattr(of_slabs, "SLOW_PER_CORE", 0)
-    monkeypatch.setattr(of_slabs, "MEMORY", 2**20)  # blocks are small here, nvCOMP's workspace is not
-    monkeypatch.setattr(nvcomp, "library", lambda: None)
+    monkeypatch.setattr(of_slabs, "LEAST_PER_CORE", {})
+    monkeypatch.setattr(of_slabs, "MEMORY", 2**20)  # buffers are small here, and chunks decode to far more
     if hasattr(cp.cuda, "Stream"):
-        return cp
+        return
     install(cp, monkeypatch)
     package_of("numcodecs")
     pool = SimpleNamespace(total_bytes=lambda: 0, free_all_blocks=lambda: None)
     monkeypatch.setattr(cp, "get_default_memory_pool", lambda: pool)
-    return cp
-
-
-@pytest.fixture
-def library(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """nvCOMP, or what stands in for it."""
-    if kernels.cuda.Stream is not HostStream:
-        if INSTALLED() is None:
-            pytest.skip("no nvCOMP")
-        monkeypatch.setattr(nvcomp, "library", INSTALLED)
-        return None
-    host = HostLibrary()
-    monkeypatch.setattr(nvcomp, "library", lambda: host)
-    monkeypatch.setattr(kernels, "empty", kernels.zeros)  # the library does not mark what it writes
-    return host
 
 
 def samples_of(

@@ -1,4 +1,4 @@
-"""How slabs share calls of nvCOMP, and what becomes of those that it fails on."""
+"""How slabs share a launch, and what becomes of those with a chunk that the device does not take."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import decompress, nvcomp, slabs, transfer
-from pipeline.gpu.batches import batches
+from pipeline.gpu import decoding, slabs, transfer
+from pipeline.gpu.batches import LEAST_PER_CORE, batches
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.decoding import Batch
 from pipeline.storage.chunks import plan
@@ -21,12 +21,12 @@ from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import BlockPiece, Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import BLOCK, in_slabs, kernels, library, samples_of
+from tests.cases.device_slabs import BLOCK, in_slabs, on_device, samples_of
 from tests.cases.format_files import CASES
 
-__all__ = ["kernels", "library"]
+__all__ = ["on_device"]
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_device")]
 
 
 def made_of(item: str, nbytes: int = BLOCK, spare: int = 2**40) -> list[int]:
@@ -38,7 +38,7 @@ def made_of(item: str, nbytes: int = BLOCK, spare: int = 2**40) -> list[int]:
     return [len(part.plans) if isinstance(part, Batch) else 0 for part in parts]
 
 
-def test_what_is_not_decompressed_on_the_device(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_decompressed_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = CASES["zarr 3"].written(tmp_path)
     source = open_source((written.item,))
     ((batch,),) = ([*batches(source.pieces(), source.dtype, BLOCK)],)
@@ -60,25 +60,23 @@ def test_what_is_not_decompressed_on_the_device(tmp_path: Path, library: Any, mo
 
 
 @pytest.mark.parametrize("name", ["zarr 3, gzip", "hdf5 deflate", "zarr 2, lz4", "zarr 3"])
-@pytest.mark.parametrize("by", ["kernels", "library"])
 def test_chunks_that_take_a_device_long_are_for_the_host_unless_they_are_many(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str, by: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """All cores would decode them: deflate, and Zstandard without nvCOMP."""
-    request.getfixturevalue(by)
-    written, slow = CASES[name].written(tmp_path), name != "zarr 2, lz4" and (name, by) != ("zarr 3", "library")
+    """All cores would decode them."""
+    written, slow = CASES[name].written(tmp_path), name != "zarr 2, lz4"
     source = open_source((written.item,))
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
     assert isinstance(batch, Batch)
     chunks = len(batch.present)
     for per_core, cores in ((chunks, 1), (1, chunks), (chunks + 1, 1), (1, chunks + 1)):
         monkeypatch.setattr(of_slabs, "cores", partial(int, cores))
-        monkeypatch.setattr(of_slabs, "SLOW_PER_CORE", per_core)
+        monkeypatch.setattr(of_slabs, "LEAST_PER_CORE", dict.fromkeys(LEAST_PER_CORE, per_core))
         assert made_of(written.item) == [0 if slow and per_core * cores > chunks else 1]
 
 
-def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into a buffer, and into memory together with the workspace."""
+def test_slabs_share_a_launch_as_many_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a buffer, and into memory together with the copies that are put in order."""
     written = CASES["hdf5 zstd"].written(tmp_path)
     in_slabs(monkeypatch, 3000)
     source = open_source((written.item,))
@@ -94,15 +92,8 @@ def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeyp
                 expected, filled = [*expected, 0], 0
             expected[-1], filled = expected[-1] + 1, filled + of_slab
         assert made_of(written.item, nbytes) == expected
-    if not library:
-        return
     decoded = [plan.decoded for plan in plans if plan]
-    for_two = 2 * sum(decoded[:2]) + 2 * decoded[1]  # the workspace is small: what is put in order needs more
-    assert made_of(written.item, spare=for_two)[0] == 2
-    assert made_of(written.item, spare=for_two - 1)[0] == 1
-    library.workspace = 10**6
-    nvcomp._workspace_bytes.cache_clear()
-    for_two = 10**6 + sum(plan.decoded for plan in plans[:2] if plan)
+    for_two = 2 * sum(decoded[:2]) + 2 * decoded[1]
     assert made_of(written.item, spare=for_two)[0] == 2
     assert made_of(written.item, spare=for_two - 1)[0] == 1
     monkeypatch.setattr(of_slabs, "MEMORY", for_two / BLOCK)
@@ -111,26 +102,27 @@ def test_slabs_share_a_call_as_many_as_fit(tmp_path: Path, library: Any, monkeyp
     assert made_of(written.item)[0] == 1
     (chunk,) = plan(open_source((written.item,)), 2**30, "off", 0)
     timeline = Timeline()
-    assert [*device_blocks(chunk, timeline, BLOCK, spare=10**6)]
-    assert not timeline.transfer_paths  # the workspace alone is too much
+    assert [*device_blocks(chunk, timeline, BLOCK, spare=4 * min(decoded) - 1)]
+    assert not timeline.transfer_paths  # no slab fits
 
 
 @pytest.mark.parametrize("name", ["zarr 3", "zarr 3, sharded", "zarr 2, shuffle", "hdf5 missing chunks", "hdf5 zstd"])
-def test_one_call_for_several_slabs(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Fewer chunks at the end: they have a call of their own."""
+def test_one_launch_for_several_slabs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Fewer chunks at the end: they have a launch of their own."""
     written = CASES[name].written(tmp_path)
     in_slabs(monkeypatch, 3000)
     slabs_ = made_of(written.item)
     assert slabs_[0] > 3
     chunks = plan(open_source((written.item,)), 10_000, "off", 0)
+    launched, decompress = list[int](), decoding.decompress
+    monkeypatch.setattr(decoding, "decompress", lambda *given: launched.append(1) or decompress(*given))
     got, _ = samples_of(written.item, 0, written.array.size, 10_000)
     np.testing.assert_array_equal(got, written.array.reshape(-1))
-    if library:
-        assert isinstance(chunks, tuple)
-        assert len(library.called) <= len(chunks) < sum(len(chunk.pieces) for chunk in chunks)
+    assert isinstance(chunks, tuple)
+    assert 0 < len(launched) <= len(chunks) < sum(len(chunk.pieces) for chunk in chunks)
 
 
-def test_what_differs_does_not_share_a_call(tmp_path: Path, library: Any) -> None:
+def test_what_differs_does_not_share_a_launch(tmp_path: Path) -> None:
     first, second = CASES["zarr 3"].written(tmp_path), CASES["zarr 3, gzip"].written(tmp_path / "b")
     pieces = [piece for one in (first, second, second, first) for piece in open_source((one.item,)).pieces()]
     raw = Piece("a", 0, 8, None)
@@ -143,7 +135,7 @@ def test_what_differs_does_not_share_a_call(tmp_path: Path, library: Any) -> Non
 @pytest.mark.parametrize("nbytes", [10_000, 100_000, BLOCK])
 @pytest.mark.parametrize("least", [1, 32])
 def test_batches_are_the_same_however_many_slabs_are_planned_at_a_time(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, nbytes: int, least: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int, least: int
 ) -> None:
     """Also beside what is no slab, and slabs of another scheme or for the host."""
     first, second = CASES["hdf5 lz4"].written(tmp_path), CASES["hdf5 one dimension"].written(tmp_path)
@@ -168,7 +160,7 @@ def test_batches_are_the_same_however_many_slabs_are_planned_at_a_time(
 
 
 @pytest.mark.parametrize("name", ["zarr 3", "zarr 2, zlib", "zarr 2, lz4"])
-def test_a_buffer_has_room_for_chunks(tmp_path: Path, library: Any, name: str) -> None:
+def test_a_buffer_has_room_for_chunks(tmp_path: Path, name: str) -> None:
     written = CASES[name].written(tmp_path)
     source = open_source((written.item,))
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
@@ -177,9 +169,7 @@ def test_a_buffer_has_room_for_chunks(tmp_path: Path, library: Any, name: str) -
     assert made_of(written.item, needed) == [1] and made_of(written.item, needed - 1) == [0]
 
 
-def test_slab_of_a_chunk_that_is_too_short_is_for_the_host(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slab_of_a_chunk_that_is_too_short_is_for_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no byte before its checksum; those before and behind it are decompressed together."""
     written = CASES["hdf5 shuffle, deflate, fletcher32"].written(tmp_path)
     in_slabs(monkeypatch, 3000)
@@ -197,7 +187,7 @@ def test_slab_of_a_chunk_that_is_too_short_is_for_the_host(
     assert parts[1] is pieces[2]
 
 
-def test_runs_of_two_files_are_two(tmp_path: Path, library: Any) -> None:
+def test_runs_of_two_files_are_two(tmp_path: Path) -> None:
     """Also where one begins at the offset at which the other ended."""
     source = open_source((CASES["zarr 3"].written(tmp_path).item,))
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
@@ -209,25 +199,23 @@ def test_runs_of_two_files_are_two(tmp_path: Path, library: Any) -> None:
 
 @pytest.mark.parametrize("name", ["zarr 2, lz4", "zarr 3", "zarr 3, gzip", "hdf5 one dimension"])
 def test_host_decodes_only_the_slab_of_a_chunk_that_the_device_does_not_take(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     written = CASES[name].written(tmp_path)
     in_slabs(monkeypatch, 3000)
-    started, decode_whole, on_host = decompress.started, slabs.decode_whole, []
+    decompress, decode_whole, on_host = decoding.decompress, slabs.decode_whole, []
 
-    def one_left_out(*given: Any) -> Any:
-        under_way = started(*given)
-        right, safe = under_way.right()
-        right[len(right) // 2] = False
-        given[4][given[0].chunk_bytes * int(given[5][len(right) // 2]) :][: given[0].chunk_bytes] = 7  # is not used
-        monkeypatch.setattr(under_way, "right", lambda: (right, safe))
-        return under_way
+    def one_left_out(stored: Any, starts: Any, sizes: Any, out: Any, places: Any, nbytes: int, framing: str) -> Any:
+        right, number = decompress(stored, starts, sizes, out, places, nbytes, framing), len(starts) // 2
+        right[number] = 0
+        out[nbytes * int(places[number]) :][:nbytes] = 7  # is not used
+        return right
 
     def counted(piece: Any, dtype: Any) -> Any:
         on_host.append(piece)
         return decode_whole(piece, dtype)
 
-    monkeypatch.setattr(decompress, "started", one_left_out)
+    monkeypatch.setattr(decoding, "decompress", one_left_out)
     monkeypatch.setattr(slabs, "decode_whole", counted)
     slabs_ = made_of(written.item)
     got, _ = samples_of(written.item, 0, written.array.size)
@@ -236,7 +224,7 @@ def test_host_decodes_only_the_slab_of_a_chunk_that_the_device_does_not_take(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_reads_of_a_batch_are_its_chunks(tmp_path: Path, library: Any, seed: int) -> None:
+def test_reads_of_a_batch_are_its_chunks(tmp_path: Path, seed: int) -> None:
     """Slabs of several files in any order, some of which they share, with gaps between chunks and missing chunks."""
     source = open_source((CASES["hdf5 one dimension"].written(tmp_path).item,))
     piece, random = next(iter(source.pieces())), np.random.default_rng(seed)
@@ -285,7 +273,7 @@ def test_reads_of_a_batch_are_its_chunks(tmp_path: Path, library: Any, seed: int
     assert seen == len(pieces)
 
 
-def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path, library: Any) -> None:
+def test_chunks_that_follow_one_another_are_one_read(tmp_path: Path) -> None:
     """A shard takes a few reads, not one for each of its chunks."""
     written = CASES["zarr 3, sharded"].written(tmp_path)
     source = open_source((written.item,))

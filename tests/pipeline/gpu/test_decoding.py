@@ -17,26 +17,27 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.gpu import batches as of_slabs
-from pipeline.gpu import blocks, decompress
+from pipeline.gpu import blocks, decoding
 from pipeline.gpu.batches import batches
 from pipeline.gpu.blocks import CHUNKS, SLOTS, device_blocks
-from pipeline.gpu.decoding import Batch
+from pipeline.gpu.decoding import Batch, Decoding
 from pipeline.gpu.loads import DECODED
 from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import BLOCK, in_files, kernels, library
+from tests.cases.device_slabs import BLOCK, in_files, on_device
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
+from tests.emulator.kvikio import HostStream
 
-__all__ = ["kernels", "library"]
+__all__ = ["on_device"]
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_device")]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 9])
 def test_error_in_one_of_the_batches_that_are_ahead(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """What came before it is right and in order, but for those that the device still decompresses; it says what is
     wrong; the buffers serve the next run."""
@@ -56,14 +57,12 @@ def test_error_in_one_of_the_batches_that_are_ahead(
     np.testing.assert_array_equal(np.concatenate(blocks), samples)
 
 
-def test_the_next_batch_is_decompressed_while_one_is_counted(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_batch_is_decompressed_while_one_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the caller stops there, nothing is released that the device still reads or writes."""
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    started, ended, start, get = list[Any](), list[Any](), decompress.started, decompress.Decompressing.get
-    monkeypatch.setattr(decompress, "started", lambda *given: started.append(start(*given)) or started[-1])
-    monkeypatch.setattr(decompress.Decompressing, "get", lambda one: ended.append(one) or get(one))
+    started, ended, begin, get = list[Any](), list[Any](), Batch.decoding, Decoding.get
+    monkeypatch.setattr(Batch, "decoding", lambda *given: started.append(begin(*given)) or started[-1])
+    monkeypatch.setattr(Decoding, "get", lambda one: ended.append(one) or get(one))
     blocks_ = device_blocks(chunk, Timeline(), nbytes)
     np.testing.assert_array_equal(next(blocks_).get(), samples[:100])
     assert len(started) == DECODED and [*dict.fromkeys(ended)] == started[:1]
@@ -72,7 +71,7 @@ def test_the_next_batch_is_decompressed_while_one_is_counted(
 
 
 def test_first_batches_of_a_chunk_are_read_before_what_other_chunks_read_ahead(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunk, _, nbytes = in_files(tmp_path, monkeypatch)
     orders, begin = list[int](), Batch.begin
@@ -84,13 +83,11 @@ def test_first_batches_of_a_chunk_are_read_before_what_other_chunks_read_ahead(
     assert len({*first[DECODED:]}) == len({*second[DECODED:]}) == 1 and first[-1] < second[-1]
 
 
-def test_what_was_started_ends_before_its_memory_is_released(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where there is no memory for a workspace."""
+def test_what_was_started_ends_before_its_memory_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for what a kernel is given."""
     import cupy
 
-    if not library:
+    if cupy.cuda.Stream is not HostStream:
         pytest.skip("a stream of CuPy cannot be watched")
     source = open_source((CASES["zarr 2, lz4"].written(tmp_path).item,))
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
@@ -99,10 +96,10 @@ def test_what_was_started_ends_before_its_memory_is_released(
 
     def refused(*given: Any) -> Any:
         events.append("refused")
-        raise MemoryError("nvCOMP: needs memory")
+        raise MemoryError("decompress: needs memory")
 
     monkeypatch.setattr(cupy.cuda.Stream, "synchronize", lambda stream: events.append("waited"))
-    monkeypatch.setattr(decompress, "started", refused)
+    monkeypatch.setattr(decoding, "start", refused)
     with pytest.raises(MemoryError):
         batch.decoding(cupy.zeros(int(batch.starts[-1]), np.uint8))
     assert events == ["refused", "waited"]
@@ -110,11 +107,11 @@ def test_what_was_started_ends_before_its_memory_is_released(
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, missing: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
 ) -> None:
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
-    started, start = list[Any](), decompress.started
-    monkeypatch.setattr(decompress, "started", lambda *given: started.append(0) or start(*given))
+    started, start = list[Any](), decoding.start
+    monkeypatch.setattr(decoding, "start", lambda *given: started.append(0) or start(*given))
     spare = DECODED * of_slabs.MEMORY * nbytes - missing
     numbers, got = [], []
     for block in device_blocks(chunk, Timeline(), nbytes, spare=spare):
@@ -127,7 +124,7 @@ def test_decompressing_ahead_takes_room_for_two_of_the_largest_batches(
 
 @pytest.mark.parametrize(("shape", "order", "shuffled"), [((1000,), "C", 0), ((1000,), "C", 1), ((40, 25), "F", 0)])
 def test_pool_gives_back_what_it_keeps_before_it_would_exceed_a_limit(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], order: Any, shuffled: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], order: Any, shuffled: int
 ) -> None:
     """Once for the memory of a batch, and once for a copy of samples that are shuffled or not in order. Without a limit
     never."""
@@ -153,9 +150,7 @@ def test_pool_gives_back_what_it_keeps_before_it_would_exceed_a_limit(
         assert len(freed) == times
 
 
-def test_store_that_vanishes_while_batches_are_ahead(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_that_vanishes_while_batches_are_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
     got = []
     with pytest.raises(PipelineError, match=r"a\.zarr/.*(was removed while it was read|the file that was planned)"):
@@ -168,7 +163,7 @@ def test_store_that_vanishes_while_batches_are_ahead(
 
 @pytest.mark.parametrize(("shrinks", "seconds"), [(False, 60), (True, 0.01), (True, 60)])
 def test_a_chunk_is_planned_while_it_waits_for_buffers(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, shrinks: bool, seconds: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shrinks: bool, seconds: float
 ) -> None:
     """If there is less memory than it was planned for when it gets them, it is planned again: it does not wait for
     buffers that were given up, and does not take one when it is put back."""

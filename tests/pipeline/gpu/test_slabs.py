@@ -1,8 +1,7 @@
-"""Slabs that are decompressed on the device: by kernels, or with nvCOMP, for which the emulator has a stand-in."""
+"""Slabs that are decompressed on the device."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.cluster.cuda_errors import causes
 from pipeline.errors import PipelineError
-from pipeline.gpu import decompress, nvcomp, slabs, transfer
+from pipeline.gpu import slabs, transfer
 from pipeline.gpu.batches import DECOMPRESSED
 from pipeline.gpu.blocks import device_blocks
 from pipeline.storage.blocks import decode_whole
@@ -20,16 +18,16 @@ from pipeline.storage.chunks import Region, plan
 from pipeline.storage.formats import slabs as formats
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import BLOCK, in_slabs, kernels, library, samples_of
+from tests.cases.device_slabs import BLOCK, in_slabs, on_device, samples_of
 from tests.cases.format_case import package_of
 from tests.cases.format_files import CASES
 
-__all__ = ["kernels", "library"]
+__all__ = ["on_device"]
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_device")]
 
-ZSTANDARD = {"hdf5 zstd", "zarr 2", "zarr 2, Fortran", "zarr 3", "zarr 3, transposed", "zarr 3, sharded"}
-ON_DEVICE = ZSTANDARD | {
+ON_DEVICE = {
+    "hdf5 zstd", "zarr 2", "zarr 2, Fortran", "zarr 3", "zarr 3, transposed", "zarr 3, sharded",
     "hdf5 in MATLAB's wrapping, deflate", "hdf5 deflate", "hdf5 one dimension", "hdf5 shuffle, deflate, fletcher32",
     "hdf5 missing chunks", "hdf5 lz4", "zarr 2, zlib", "zarr 2, lz4", "zarr 2, shuffle", "zarr 3, gzip",
 }  # fmt: skip
@@ -38,22 +36,9 @@ CHUNKED = sorted(name for name in CASES if name.startswith(("hdf5", "zarr", "tif
 
 @pytest.mark.parametrize("name", CHUNKED)
 def test_samples_are_those_of_the_formats_own_library(
-    tmp_path: Path, kernels: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one slab and in several, which share chunks; all, and from a sample within."""
-    _compare(tmp_path, name, monkeypatch)
-
-
-@pytest.mark.parametrize("name", sorted(ZSTANDARD | {"hdf5 deflate", "zarr 2, lz4"}))
-def test_nvcomp_decompresses_zstandard_where_it_is_installed(
-    tmp_path: Path, library: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _compare(tmp_path, name, monkeypatch)
-    if library:
-        assert bool(library.called) == (name in ZSTANDARD)
-
-
-def _compare(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = CASES[name].written(tmp_path)
     for most, least in ((formats.SLAB_BYTES, formats.LEAST_BYTES), (3000, 1)):
         in_slabs(monkeypatch, most, least)
@@ -66,7 +51,7 @@ def _compare(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None
             assert timeline.nbytes["kernel"] == got.nbytes
 
 
-def test_stored_bytes_cross_the_bus(tmp_path: Path, library: Any) -> None:
+def test_stored_bytes_cross_the_bus(tmp_path: Path) -> None:
     written = CASES["hdf5 deflate"].written(tmp_path)
     source = open_source((written.item,))
     stored = sum(piece.block.stored.table[:, 2].sum() for piece in source.pieces())  # type: ignore[union-attr]
@@ -95,39 +80,34 @@ def _with_checksums(folder: Path, codec: str) -> tuple[str, Any, list[tuple[Path
 
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "hdf5 gzip", "hdf5 lz4"])
-def test_checksums_behind_chunks(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """They are compared, not decompressed: nvCOMP does not get a chunk with a wrong one, and the host names it."""
+def test_checksums_behind_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """They are compared, not decompressed; the host names a wrong one."""
     item, array, places = _with_checksums(tmp_path, codec)
-    decoded, given, by_nvcomp = list[int](), list[int](), nvcomp.decompress
+    decoded = list[int]()
 
-    def on_host(*rest: Any) -> Any:
+    def on_host(*given: Any) -> Any:
         decoded.append(1)
-        return decode_whole(*rest)
-
-    def on_device(*rest: Any) -> Any:
-        given.append(len(rest[1]))
-        return by_nvcomp(*rest)
+        return decode_whole(*given)
 
     monkeypatch.setattr(slabs, "decode_whole", on_host)
-    monkeypatch.setattr(nvcomp, "decompress", on_device)
     got, timeline = samples_of(item, 0, 4000)
     np.testing.assert_array_equal(got, array)
     assert any(path.endswith(DECOMPRESSED) for path in timeline.transfer_paths)
-    assert not decoded and given == [40] * (codec == "zstd")
+    assert not decoded
     path, start = places[17]
     content = bytearray(path.read_bytes())
     content[start + 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(PipelineError, match="got a wrong checksum"):
         samples_of(item, 0, 4000)
-    assert given == [40, 39] * (codec == "zstd")
+    assert len(decoded) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("zarr 2, lz4", "got LZ4|got .*expected"), ("zarr 2, zlib", "got Error"), ("zarr 3", "got Zstd|got")],
 )
-def test_damaged_chunk(tmp_path: Path, kernels: Any, name: str, reason: str) -> None:
+def test_damaged_chunk(tmp_path: Path, name: str, reason: str) -> None:
     """The host says what is wrong with it."""
     written = CASES[name].written(tmp_path)
     path = max(
@@ -140,7 +120,6 @@ def test_damaged_chunk(tmp_path: Path, kernels: Any, name: str, reason: str) -> 
         samples_of(written.item, 0, written.array.size)
 
 
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("number", [1, None])
 def test_header_that_is_not_as_it_has_to_be(tmp_path: Path, number: int | None) -> None:
     """A size that disagrees, of one chunk or all: the host's decoder refuses it."""
@@ -151,56 +130,6 @@ def test_header_that_is_not_as_it_has_to_be(tmp_path: Path, number: int | None) 
         samples_of(written.item, 0, written.array.size)
 
 
-def test_host_decodes_what_nvcomp_does_not(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    written, decompress = CASES["zarr 3"].written(tmp_path), nvcomp.decompress
-    if library:
-        library.refuses = True
-    else:
-        monkeypatch.setattr(nvcomp, "decompress", lambda *given: (None, decompress(*given)[1]))
-    got, _ = samples_of(written.item, 0, written.array.size)
-    np.testing.assert_array_equal(got, written.array.reshape(-1))
-
-
-def test_nvcomp_fails_on_what_the_host_decodes(tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have written anywhere: nothing that was on the device is used."""
-    written, right = CASES["zarr 3"].written(tmp_path), nvcomp.right
-
-    def all_but_one(*given: Any) -> Any:
-        good = right(*given)
-        good[len(good) // 2] = False
-        return good
-
-    monkeypatch.setattr(nvcomp, "right", all_but_one)
-    with pytest.raises(
-        PipelineError, match=r"a\.zarr.* or after it: expected chunks that nvCOMP decompresses, got one"
-    ):
-        samples_of(written.item, 0, written.array.size)
-
-
-@pytest.mark.parametrize("spare", [sys.maxsize, 2**30])
-def test_damage_that_loses_the_device_is_found_by_the_host(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, spare: int
-) -> None:
-    """Also without memory to decompress ahead. Where the host finds none, the device's own error is left."""
-    written, get = CASES["zarr 3"].written(tmp_path), decompress.Decompressing.get
-
-    def lost(one: Any) -> None:
-        get(one)
-        raise RuntimeError("cudaErrorIllegalAddress")
-
-    monkeypatch.setattr(decompress.Decompressing, "get", lost)
-    with pytest.raises(RuntimeError, match="cudaErrorIllegalAddress"):
-        samples_of(written.item, 0, written.array.size, spare=spare)
-    path = max((one for one in (tmp_path / "a.zarr").rglob("*") if one.is_file()), key=lambda one: one.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[30:-9] = bytes(len(data[30:-9]))
-    path.write_bytes(data)
-    with pytest.raises(PipelineError, match=r"a\.zarr.*expected a block that can be decoded, got ") as caught:
-        samples_of(written.item, 0, written.array.size, spare=spare)
-    assert not any("cudaError" in str(cause) for cause in causes(caught.value))
-
-
-@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize(
     ("shape", "chunks"),
@@ -231,7 +160,7 @@ def test_chunks_that_are_runs_of_samples_and_others(
             assert len(blocks) == 1 and timeline.transfer_paths == {f"{transfer.PINNED}, {DECOMPRESSED}"}
 
 
-def test_file_that_changed(tmp_path: Path, library: Any) -> None:
+def test_file_that_changed(tmp_path: Path) -> None:
     written = CASES["zarr 3"].written(tmp_path)
     (chunk,) = plan(open_source((written.item,)), 2**30, "off", 0)
     path = max(
@@ -245,7 +174,7 @@ def test_file_that_changed(tmp_path: Path, library: Any) -> None:
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("name", sorted(ON_DEVICE))
-def test_job(tmp_path: Path, library: Any, name: str) -> None:
+def test_job(tmp_path: Path, name: str) -> None:
     """Checked in full, by other libraries."""
     written = CASES[name].written(tmp_path)
     result = pipeline.run("reduce", written.item, op="count,min,max,argmax", verify="full", device="gpu")

@@ -6,21 +6,25 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.gpu import decoding, decompress, nvcomp
+from kernels.common import decompress, nvrtc
+from pipeline.gpu import decoding
 from pipeline.gpu.blocks import device_blocks
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import in_files, kernels, library
+from tests.cases.device_slabs import in_files, on_device
 from tests.emulator.array import DeviceArray, Memory
+from tests.emulator.device import HOST
+from tests.emulator.kvikio import HostStream
 
-__all__ = ["kernels", "library"]
+__all__ = ["on_device"]
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_device")]
 
 Operation = Callable[[], Any]
 
@@ -115,27 +119,34 @@ def to_pinned(array: DeviceArray) -> Any:
     return host
 
 
+def load(source: Path, instance: str) -> Callable[[Any, Any, Any], None]:
+    """A kernel that runs when the stream comes to it; by address, too: what it is given may be freed by then."""
+    kernel = HOST.load(source, instance)
+
+    def launch(grid: Any, block: Any, given: Any) -> None:
+        late = [DeviceArray(one.host, copy(one.memory)) if isinstance(one, DeviceArray) else one for one in given]
+        Stream.current[-1].launch(lambda: kernel(grid, block, late))
+
+    return launch
+
+
 @pytest.fixture(params=[False, True])
-def device(cp: Any, library: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+def device(cp: Any, on_device: None, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """The model; what is beside a lane runs as late, or as early, as it may."""
-    if not library:
+    if cp.cuda.Stream is not HostStream:
         pytest.skip("a model of what a GPU does by itself")
     for name, value in (("made", []), ("current", []), ("eager", request.param)):
         monkeypatch.setattr(Stream, name, value, raising=False)
     Stream.current.append(Stream())
     for name, value in (("Stream", Stream), ("Event", Event), ("get_current_stream", lambda: Stream.current[-1])):
         monkeypatch.setattr(cp.cuda, name, value)
-    on_host = library._decompress
-    monkeypatch.setattr(library, "_decompress", lambda *given: Stream.current[-1].launch(lambda: on_host(*given)) or 0)
-    monkeypatch.setattr(decoding, "empty", empty)
-    for module in (decompress, nvcomp):
-        monkeypatch.setattr(module, "to_pinned", to_pinned)
-    made = decoding._streams_beside, decompress._stream_to_look
-    for cached in made:
-        cached.cache_clear()
+    monkeypatch.setattr(nvrtc, "load", load)
+    for module in (decoding, decompress):
+        monkeypatch.setattr(module, "empty", empty)
+    monkeypatch.setattr(decoding, "to_pinned", to_pinned)
+    decoding._streams_beside.cache_clear()
     yield
-    for cached in made:
-        cached.cache_clear()
+    decoding._streams_beside.cache_clear()
 
 
 def counted(block: DeviceArray) -> Any:
@@ -150,7 +161,7 @@ def under_way() -> list[Stream]:
 
 @pytest.mark.usefixtures("device")
 def test_memory_is_used_again_only_after_what_was_launched_on_it(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
     found = []
@@ -165,7 +176,7 @@ def test_memory_is_used_again_only_after_what_was_launched_on_it(
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("number", [0, 1, 2, 5])
 def test_nothing_is_under_way_when_a_lane_is_given_back(
-    tmp_path: Path, library: Any, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """By a caller who stops, or for lack of memory."""
     chunk, samples, nbytes = in_files(tmp_path, monkeypatch)
@@ -173,7 +184,7 @@ def test_nothing_is_under_way_when_a_lane_is_given_back(
         for _ in range(number):
             counted(next(blocks))
     assert not under_way()
-    start, started = decompress.started, list[Any]()
+    start, started = decoding.start, list[Any]()
 
     def failing(*given: Any) -> Any:
         if len(started) == number:
@@ -182,7 +193,7 @@ def test_nothing_is_under_way_when_a_lane_is_given_back(
         return started[-1]
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError, match="planted"):
-        patch.setattr(decompress, "started", failing)
+        patch.setattr(decoding, "start", failing)
         for block in device_blocks(chunk, Timeline(), nbytes):
             counted(block)
             del block
