@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.benchmarks.common import device_medians, save
 from tests.benchmarks.format_stores import held, noise
 from tests.benchmarks.markdown import table
 
-TILE = 2**26  # bytes that differ, and that the device repeats
+TILE = 2**25  # bytes that differ, and that the device repeats
 CHUNKS_KIB = (16, 64, 256, 1024)
 MEBIBYTES = (1024, 384)  # of all chunks; a batch has some 384 where chunks are stored in a third of their bytes
 
@@ -57,9 +58,15 @@ def _zstd(chunk: bytes) -> bytes:
 WRITERS: Mapping[str, Callable[[bytes], bytes]] = {"Zstd": _zstd, "Sized": _lz4, "Zlib": zlib.compress}
 
 
+@cache
+def samples_of(kind: str, nbytes: int) -> NDArray[np.int16]:
+    """As many bytes of one kind."""
+    return KINDS[kind](nbytes // 2)
+
+
 def chunks_of(kind: str, nbytes: int, chunk_bytes: int) -> list[bytes]:
     """Bytes of the samples, in chunks; shuffled ones as HDF5's filter shuffles them."""
-    rows = KINDS[kind](nbytes // 2).view(np.uint8).reshape(-1, chunk_bytes // 2, 2)
+    rows = samples_of(kind, nbytes).view(np.uint8).reshape(-1, chunk_bytes // 2, 2)
     if "shuffled" in kind:
         rows = rows.swapaxes(1, 2)
     return [row.tobytes() for row in rows]
@@ -92,7 +99,7 @@ def case(
 
 
 def measure(
-    repeats: int = 5, chunks_kib: tuple[int, ...] = CHUNKS_KIB, mebibytes: tuple[int, ...] = MEBIBYTES,
+    repeats: int = 3, chunks_kib: tuple[int, ...] = CHUNKS_KIB, mebibytes: tuple[int, ...] = MEBIBYTES,
     kinds: tuple[str, ...] = tuple(KINDS),
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Every framing, kind, size of a chunk and number of them, after each."""
