@@ -82,7 +82,12 @@ inline __device__ bool read_codes(Codes<LANES>& codes, u32* described, u32& logs
             at += taken;
         }
         logs |= log << 8 * k;
-        if (k == lane) own_log = log, own_symbols = symbols, own_states = states, own_shares = shares;
+        if (k == lane) {
+            own_log = log;
+            own_symbols = symbols;
+            own_states = states;
+            own_shares = shares;
+        }
     }
     __syncwarp(group);
     // Each by another lane.

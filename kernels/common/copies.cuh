@@ -61,7 +61,8 @@ inline __device__ void copy_apart(u8* to, const u8* from, u32 number, u32 lane) 
     constexpr u32 WORD = 4;
     const u32 head = min(u32(0 - reinterpret_cast<u64>(to)) % WORD, number), words = (number - head) / WORD;
     if (lane < head) to[lane] = from[lane];
-    to += head, from += head;
+    to += head;
+    from += head;
     const u32 shift = u32(reinterpret_cast<u64>(from) % WORD), rest = number - head - WORD * words;
     const u32* const source = reinterpret_cast<const u32*>(from - shift);
     for (u32 i = lane; i < words; i += AT_ONCE * LANES) {
@@ -92,7 +93,8 @@ inline __device__ void repeat_apart(u8* to, u32 period, u32 number, u32 lane, u3
         const u32 some = min(period, number);
         __syncwarp(group);
         copy_apart<LANES>(to, to - period, some, lane);
-        to += some, number -= some;
+        to += some;
+        number -= some;
         period *= 2;  // of what is there now
     }
 }

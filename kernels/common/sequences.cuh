@@ -181,18 +181,26 @@ inline __device__ bool execute_all(Codes<LANES>& codes, const u32* lengths, u32*
             for (u32 k = 0; k < some; ++k) {
                 const Sequence one = all.next(before, --number == 0);
                 made += one.some;
-                if (k == lane) mine = one, begin = made, place = literals;
+                if (k == lane) {
+                    mine = one;
+                    begin = made;
+                    place = literals;
+                }
                 good = good && one.distance - 1 < made;
                 const u32 needed = made - one.distance, needed_end = needed + one.length, bit = 1u << k;
                 if (one.some > ALONE) kinds.literals |= bit;
                 if (one.length > ALONE) kinds.matches |= bit;
                 if (needed_end > out.made || one.length > ALONE) {
                     kinds.reads |= bit;
-                    if (needed_end > first && needed < last) kinds.waits |= bit, first = made;
+                    if (needed_end > first && needed < last) {
+                        kinds.waits |= bit;
+                        first = made;
+                    }
                     first = min(first, made);
                     last = made + one.length;
                 }
-                literals += one.some, made += one.length;
+                literals += one.some;
+                made += one.length;
             }
             bits.at = highest + all.at;
             load();  // while bytes are copied
@@ -204,7 +212,8 @@ inline __device__ bool execute_all(Codes<LANES>& codes, const u32* lengths, u32*
             }
             __syncwarp(group);
             out.made = made;
-            out.literals += literals, out.of_literals -= literals;
+            out.literals += literals;
+            out.of_literals -= literals;
         }
         if (bits.at != bits.bottom) return false;
     } else if (at != end) {
