@@ -20,29 +20,22 @@ inline __device__ void copy_alone(u8* to, const u8* from, u32 number) {
     }
 }
 
-// By one lane: twice that; of the first bytes there are few.
+// By one lane: twice that.
 inline __device__ void copy_both_alone(u8* to, const u8* from, u32 number, u8* other, const u8* from_other,
                                        u32 of_other) {
-    constexpr u32 FEW = 4;
-    u8 bytes[FEW], others[AT_ONCE];
+    for (u32 i = 0; i < max(number, of_other); i += AT_ONCE) {
+        u8 bytes[AT_ONCE], others[AT_ONCE];
 #pragma unroll
-    for (u32 k = 0; k < FEW; ++k) {
-        if (k < number) bytes[k] = from[k];
-    }
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            if (i + k < number) bytes[k] = from[i + k];
+            if (i + k < of_other) others[k] = from_other[i + k];
+        }
 #pragma unroll
-    for (u32 k = 0; k < AT_ONCE; ++k) {
-        if (k < of_other) others[k] = from_other[k];
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            if (i + k < number) to[i + k] = bytes[k];
+            if (i + k < of_other) other[i + k] = others[k];
+        }
     }
-#pragma unroll
-    for (u32 k = 0; k < FEW; ++k) {
-        if (k < number) to[k] = bytes[k];
-    }
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; ++k) {
-        if (k < of_other) other[k] = others[k];
-    }
-    if (number > FEW) copy_alone(to + FEW, from + FEW, number - FEW);
-    if (of_other > AT_ONCE) copy_alone(other + AT_ONCE, from_other + AT_ONCE, of_other - AT_ONCE);
 }
 
 // By one lane: bytes that repeat those of the period before them.

@@ -186,8 +186,8 @@ inline __device__ bool execute_all(Codes<LANES>& codes, const u32* lengths, u32*
                     begin = made;
                     place = literals;
                 }
+                good = good && one.distance - 1 < made;
                 const u32 needed = made - one.distance, needed_end = needed + one.length, bit = 1u << k;
-                good = good && needed < made;
                 if (one.some > ALONE) kinds.literals |= bit;
                 if (one.length > ALONE) kinds.matches |= bit;
                 if (needed_end > out.made || one.length > ALONE) {
