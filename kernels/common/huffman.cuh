@@ -21,7 +21,6 @@ inline __device__ u32 read_weights(Huffman& code, const u8* __restrict__ from, u
     const u32 head = read_shares(code.shares, symbols, fse.log, from, size, MOST_BITS + 2, WEIGHT_LOG, lane);
     Backward bits;
     if (!head || !bits.begin(from + head, size - head)) return 0;
-    __syncwarp(group);
     if (lane == 0) make_states(states, fse.log, code.shares, symbols);
     __syncwarp(group);
     u32 state = bits.take(fse.log), other = bits.take(fse.log), number = 0;

@@ -135,11 +135,10 @@ inline __device__ void execute_in_order(const Made& out, const Sequence& mine, u
     }
 }
 
-// Executes the sequences of a block, of the bytes from `at` to `end`.
+// Executes the sequences of a block, of the bytes from `at` to `end`, at least one.
 template <u32 LANES>
 inline __device__ bool execute_all(Codes<LANES>& codes, const u32* lengths, u32* described, u32* before, Made& out,
                                    const u8* __restrict__ from, u32 at, u32 end, u32 size, u32 lane, u32 group) {
-    if (at == end) return false;
     u32 number = from[at++];
     if (number > 127) {
         const u32 more = number == 255 ? 2 : 1;

@@ -143,6 +143,8 @@ def permitted() -> dict[str, tuple[bytes, int]]:
         "distances": one(SOME + sequences(SEVERAL), MADE),
         "codes of one symbol": one(literals(b"abc" * 9) + sequences(
             [(3, 5, 4), (3, 6, 4), (3, 7, 4)], [same(3), same(2), same(1)]), 39),
+        "codes of one symbol behind coded literals": one(coded(DATA, SKEWED, DIRECT, 1) + sequences(
+            [(3, 5, 4), (3, 6, 4), (3, 7, 4)], [same(3), same(2), same(1)]), many + 12),
         "codes of their own, then the same": (frame(
             block(SOME + sequences(SEVERAL, [FIRST, NEAR, SPREAD]), 2, False) +
             block(SOME + sequences(SEVERAL, [code._replace(mode=3) for code in (FIRST, NEAR, SPREAD)])), 2 * MADE),
@@ -266,13 +268,18 @@ def _blocks(lanes: int, cp: Any) -> None:
 
 
 def zstd_cases() -> Iterator[Case]:
-    """More chunks than a block has groups; sizes around those of copies, and of blocks."""
-    for lanes in LANES:
-        variant = f"zstd<{lanes}>"
-        for room in (1, 5, 31, 32, 300, 3001):
+    """More chunks than a block has groups; sizes around those of copies, and of blocks; fewer of larger groups."""
+    few, more, most = (f"zstd<{lanes}>" for lanes in LANES)
+    for room in (1, 5, 31, 32, 300, 3001):
+        yield Case(STEM, few, f"of the library, {room} bytes", partial(_of_library, room, LANES[0]))
+    for variant, lanes in ((more, LANES[1]), (most, LANES[2])):
+        for room in (32, 3001):
             yield Case(STEM, variant, f"of the library, {room} bytes", partial(_of_library, room, lanes))
-        yield Case(STEM, variant, "many bytes", partial(_many, lanes))
-        yield Case(STEM, variant, "broken, 900 bytes", partial(_broken, 900, lanes))
-        yield Case(STEM, variant, "permitted", partial(_permitted, lanes))
-        yield Case(STEM, variant, "refused", partial(_refused, lanes))
-        yield Case(STEM, variant, "blocks", partial(_blocks, lanes))
+    yield Case(STEM, few, "broken, 900 bytes", partial(_broken, 900, LANES[0]))
+    yield Case(STEM, most, "broken, 300 bytes", partial(_broken, 300, LANES[2]))
+    yield Case(STEM, few, "permitted", partial(_permitted, LANES[0]))
+    yield Case(STEM, more, "permitted", partial(_permitted, LANES[1]))
+    yield Case(STEM, few, "refused", partial(_refused, LANES[0]))
+    yield Case(STEM, few, "blocks", partial(_blocks, LANES[0]))
+    yield Case(STEM, few, "many bytes", partial(_many, LANES[0]))
+    yield Case(STEM, most, "many bytes", partial(_many, LANES[2]))

@@ -35,7 +35,7 @@ DRAWN, MOST = 14, 5
 ON_GPU = [stem_of(source) for source in sources()]
 STEMS = [*ON_GPU, *CHECKS]
 # How many parts the mutants of a source run in; one, unless they take longer than half a minute.
-PARTS = MappingProxyType({"matmul/gpu": 10, "matmul/small_k": 12, "reduce/gpu": 4, "stencil/gpu": 3,
+PARTS = MappingProxyType({"common/zstd": 3, "matmul/gpu": 10, "matmul/small_k": 12, "reduce/gpu": 4, "stencil/gpu": 3,
                           "histogram/cpu": 4, "reduce/cpu": 6, "stencil/cpu": 2})  # fmt: skip
 
 
