@@ -12,7 +12,19 @@ from kernels.common.zstd import LANES
 from tests.cases.case import RANDOM, Case
 from tests.cases.inflate_small import broken, skewed
 from tests.cases.lz4_small import decompressed_by, one_by_one, written
-from tests.cases.zstd_bits import Code, block, coded, described, forward, frame, literals, same, sequences, weighed
+from tests.cases.zstd_bits import (
+    Code,
+    backward,
+    block,
+    coded,
+    described,
+    forward,
+    frame,
+    literals,
+    same,
+    sequences,
+    weighed,
+)
 
 STEM = "common/zstd"
 LEVELS = (-5, 1, 3, 9, 19)
@@ -143,7 +155,7 @@ def permitted() -> dict[str, tuple[bytes, int]]:
         "distances": one(SOME + sequences(SEVERAL), MADE),
         "codes of one symbol": one(literals(b"abc" * 9) + sequences(
             [(3, 5, 4), (3, 6, 4), (3, 7, 4)], [same(3), same(2), same(1)]), 39),
-        "codes of one symbol behind coded literals": one(coded(DATA, SKEWED, DIRECT, 1) + sequences(
+        "codes of one symbol behind coded literals": one(coded(DATA[::-1], SKEWED, DIRECT, 1) + sequences(
             [(3, 5, 4), (3, 6, 4), (3, 7, 4)], [same(3), same(2), same(1)]), many + 12),
         "codes of their own, then the same": (frame(
             block(SOME + sequences(SEVERAL, [FIRST, NEAR, SPREAD]), 2, False) +
@@ -177,6 +189,7 @@ def refused() -> dict[str, tuple[bytes, int]]:
     good, of_code = frame(block(whole), 33), coded(DATA, SKEWED, DIRECT, 1)
     none, of_weights = literals(b"abc" * 4), forward(described(EVEN[1], EVEN[0]))
     short = bytes([len(of_weights) + 1]) + of_weights + b"\1"
+    stays = forward(described((32,), 5)) + backward([(0, 5), (0, 5)])  # a state that no bits follow
 
     def tree(weights: list[int], data: bytes = b"\0\1" * 20) -> tuple[bytes, int]:
         return one(coded(data, SKEWED, weighed(weights)) + b"\0", len(data), window=0)
@@ -221,6 +234,8 @@ def refused() -> dict[str, tuple[bytes, int]]:
         "streams of 2^16 bytes and more": one(
             of_code[: 3 + len(DIRECT)] + b"\xff\xff\1\0\1\0" + of_code[9 + len(DIRECT) :] + b"\0", many, window=0),
         "short weights": one(coded(b"\0\1\2" * 9, [1, 1, 2], short) + b"\0", 27, window=0),
+        "weights without an end": one(
+            coded(b"\0\1\2" * 9, [1, 1, 2], bytes([len(stays)]) + stays) + b"\0", 27, window=0),
         "no code before": one(coded(DATA, SKEWED, None) + b"\0", many, window=0),
         "no weight of 1": one(coded(b"\0\1" * 9, [2, 2, 3], weighed([2, 2, 3])) + b"\0", 18, window=0),
         "a weight of 12": tree([12, 1, 1]),
@@ -240,6 +255,8 @@ def refused() -> dict[str, tuple[bytes, int]]:
         "more states of literals": coded_by(Code(2, 10, (*[0] * 9, 1024)), 0),
         "more states of offsets": coded_by(Code(2, 9, (0, 0, 512)), 1),
         "more states of matches": coded_by(Code(2, 10, (1024,)), 2), "a code is cut": described_as(8, 0),
+        "a code that goes on in the next block": (
+            frame(block(none + b"\1\x08\xe0", 2, False) + b"\x0f\0\0", 15, window=0), 15),
         "33 offsets": coded_by(Code(2, 6, (*[1] * 32, 32)), 1),
         "zeros up to 61 matches": coded_by(Code(2, 5, (31, *[0] * 60, 1)), 2),
         "more bits": one(none + sequences([(1, 4, 3)], more=[(1, 1)]), 15, window=0),

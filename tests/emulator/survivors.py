@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from tests.emulator import survivors_common
+
 # (file, function, text) of mutants that change no result, or none beyond what is promised, and why.
 EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("common/lz4.cu", "decompressed", "at < size"): "a token at the end has no literals, and is refused anyway",
-    ("common/bits.cuh", "fill", "half the width: number += 32"): "64 bits are held at most",
-    ("common/fse.cuh", "read_code", "place >= 8 * size"): "a stream has to follow",
-    ("common/sequences.cuh", "choose_code", "symbols"): "one more share, of no symbol",
-    ("common/sequences.cuh", "move_down", "number"): "one more turn, without bytes",
-    ("common/checksums.cu", "agrees", "begins at LANES / 2 + 1"): "lanes 17, 8, 4, 2 and 1 apart meet all others, too",
-    ("common/inflate.cu", "inflated", "length >= size - at - 4 || length > ro"): "a checksum has to follow",
+    **survivors_common.EQUIVALENT,
     ("quantile/gpu.cu", "quantile_few", "begins at 16 + 1"): "the other steps add up all lanes, as well",
     ("quantile/tiles.cuh", "scan_tiles", "min(n, misaligned ? PER_PACK - misaligned : i64(0))"):
         "of so few samples each is counted by itself",
@@ -22,16 +18,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
     ("quantile/bracket.cu", "quantile_prove", "group + 1 < ranges"): "no key is beyond the last range",
     ("quantile/keys.cuh", "towards_zero", "plain < MINUS_INFINITY"): "both are in the slot of -infinity",
     ("histogram/grouped.cu", "regroup", "threadIdx.x % (32 + 1) == 0 && left_out"): "another thread of each warp",
-    ("common/counters.cuh", "total", "half the width: sum += words[at * COPIES + (threadIdx.x + k) % COPIES]"):
-        "a block has fewer than 2^32 samples",
-    ("common/counters.cuh", "stride", "COPIES * 4"): "what is added is zero",
-    ("common/stream.cuh", "scan_samples", "NEXT != Next::IN_TURNS"): "either way loads the same samples ahead",
-    ("common/turns_check.cpp", "give", "from > to"): "a check is given no samples",
-    ("common/turns_check.cpp", "give", "half the width: t.samples[row] += static_cast<uint64_t>(to - from)"):
-        "a row of a part has fewer than 2^32 samples",
-    ("common/turns_check.cpp", "transpose", "turns"): "one more tile, without samples",
-    ("common/turns_check.cpp", "transpose", "turn + high <= turns ? turn + high : turns"):
-        "of equal numbers either will do",
     ("histogram/cpu.cpp", "take_turns", "i + (count - turn) <= n ? i + (count - turn) : n"):
         "of equal numbers either will do",
     ("histogram/cpu.cpp", "count", "n"): "one more piece, without samples",
@@ -177,12 +163,7 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = MappingProxyType({
 # The same for conditions that only choose the faster of two paths to one result, or one lane among lanes that would all
 # write the same. They are no bounds checks, so the score leaves them out.
 FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
-    ("common/turns_check.cpp", "transpose", "TILE / (t.rows * (SIZE + 1)) + 1"): "a smaller tile",
-    ("common/turns_check.cpp", "transpose", "TILE / (t.rows * SIZE)"): "a smaller tile",
-    ("common/turns_check.cpp", "add_turns", "first != t.end"): "checks are given fewer samples at a time",
-    ("common/turns_check.cpp", "add_turns", "column == t.capacity"): "checks are given fewer samples at a time",
-    ("common/turns_check.cpp", "add_turns", "row || n < t.rows"): "samples are moved one by one",
-    ("common/turns_check.cpp", "add_turns", "row || n <= t.rows"): "a turn is moved sample by sample",
+    **survivors_common.FASTER,
     ("histogram/cpu.cpp", "operator()", "cast<double>(sample) * scale - offset"):
         "`holds` sees that the line is none: a search finds the same",
     ("histogram/cpu.cpp", "operator()", "static_cast<double>(sample) * (scale + 1) + offset"):
