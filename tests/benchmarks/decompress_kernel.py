@@ -127,7 +127,7 @@ def described(figures: Mapping[str, Any]) -> str:
         stored.setdefault(name, row["stored"])
     names = {"Zstd": "Zstandard", "Sized": "LZ4", "Zlib": "deflate"}
     lines = [[f"{names[name[0]]}, {name[1]}", f"{stored[name]:.2f}",
-              *(", ".join(f"{rate:.3g}" for rate in of_name[kib]) for kib in columns)]
+              *(", ".join(f"{rate:.3g}" if rate < 100 else f"{rate:.0f}" for rate in of_name[kib]) for kib in columns)]
              for name, of_name in rows.items()]  # fmt: skip
     return table(["chunks of", "stored", *(f"{kib} KiB" for kib in columns)], lines)
 
