@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.common import device, lz4, nvrtc, zstd
 from kernels.common.decompress import MOST_BYTES, decompress
 from tests.cases.case import Case
 from tests.cases.inflate_small import inflate_cases
 from tests.cases.lz4_small import compressed, decompressed_by, lz4_cases, sized
 from tests.cases.zstd_bits import frame
+from tests.cases.zstd_small import compressed as in_frame
 from tests.cases.zstd_small import zstd_cases
 
 pytestmark = pytest.mark.gpu
@@ -43,6 +45,24 @@ def test_nothing_outside_is_written_whatever_a_chunk_holds(cp: Any, seed: int) -
     for framing, head in heads.items():
         chunks = [head + random.bytes(int(random.integers(0, 300))) for _ in range(200)]
         decompressed_by(cp, chunks, 500, framing, 32)
+
+
+@pytest.mark.parametrize("codec", [lz4, zstd])
+def test_fewer_chunks_get_more_lanes(cp: Any, codec: Any) -> None:
+    threads = codec.THREADS_AT_ONCE * device.limits().multiprocessors
+    for fewer, lanes in zip((None, *codec.LANES), codec.LANES, strict=False):
+        assert codec.lanes_for(threads // lanes) == lanes
+        assert fewer is None or codec.lanes_for(threads // lanes + 1) == fewer
+    assert codec.lanes_for(1) == codec.LANES[-1] and codec.lanes_for(10**9) == codec.LANES[0]
+
+
+@pytest.mark.parametrize("lanes", zstd.LANES)
+def test_chunks_get_as_many_lanes_as_there_are_for_them(cp: Any, monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+    loaded, load, data = list[str](), nvrtc.load, b"abc" * 99
+    monkeypatch.setattr(nvrtc, "load", lambda source, instance: loaded.append(instance) or load(source, instance))
+    for framing, chunk in (("Zstd", in_frame(data)), ("Sized", sized(compressed(data), len(data)))):
+        assert decompressed_by(cp, [chunk] * 5, len(data), framing, lanes) == [data] * 5
+    assert loaded == [f"zstd<{lanes}>", f"lz4<Sized, {lanes}>"]
 
 
 def test_nothing(cp: Any) -> None:
