@@ -3,7 +3,7 @@
 
 #include "common/types.cuh"
 
-constexpr u32 AT_ONCE = 8;  // loads, whose latencies overlap
+constexpr u32 AT_ONCE = 8, WORDS_AT_ONCE = 4;  // loads, whose latencies overlap; more words would need more registers
 
 // By one lane: bytes to places that none of them is in.
 inline __device__ void copy_alone(u8* to, const u8* from, u32 number) {
@@ -20,38 +20,48 @@ inline __device__ void copy_alone(u8* to, const u8* from, u32 number) {
     }
 }
 
-// By one lane: twice that.
+// By one lane: twice that; of the first bytes there are few.
 inline __device__ void copy_both_alone(u8* to, const u8* from, u32 number, u8* other, const u8* from_other,
                                        u32 of_other) {
-    for (u32 i = 0; i < max(number, of_other); i += AT_ONCE) {
-        u8 bytes[AT_ONCE], others[AT_ONCE];
+    constexpr u32 FEW = 4;
+    u8 bytes[FEW], others[AT_ONCE];
 #pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (i + k < number) bytes[k] = from[i + k];
-            if (i + k < of_other) others[k] = from_other[i + k];
-        }
-#pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (i + k < number) to[i + k] = bytes[k];
-            if (i + k < of_other) other[i + k] = others[k];
-        }
+    for (u32 k = 0; k < FEW; ++k) {
+        if (k < number) bytes[k] = from[k];
     }
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; ++k) {
+        if (k < of_other) others[k] = from_other[k];
+    }
+#pragma unroll
+    for (u32 k = 0; k < FEW; ++k) {
+        if (k < number) to[k] = bytes[k];
+    }
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; ++k) {
+        if (k < of_other) other[k] = others[k];
+    }
+    if (number > FEW) copy_alone(to + FEW, from + FEW, number - FEW);
+    if (of_other > AT_ONCE) copy_alone(other + AT_ONCE, from_other + AT_ONCE, of_other - AT_ONCE);
 }
 
 // By one lane: bytes that repeat those of the period before them.
 inline __device__ void repeat_alone(u8* to, u32 period, u32 number) {
-    const u8* const from = to - period;
-    for (u32 i = 0, place = 0; i < number; i += AT_ONCE) {
+    while (number) {
+        const u32 some = min(min(period, AT_ONCE), number);
+        const u8* const from = to - period;
         u8 bytes[AT_ONCE];
 #pragma unroll
         for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (k < number - i) bytes[k] = from[place];
-            if (++place == period) place = 0;
+            if (k < some) bytes[k] = from[k];
         }
 #pragma unroll
         for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (k < number - i) to[i + k] = bytes[k];
+            if (k < some) to[k] = bytes[k];
         }
+        to += some;
+        number -= some;
+        if (some == period) period *= 2;  // of what is there now
     }
 }
 
@@ -65,10 +75,10 @@ inline __device__ void copy_apart(u8* to, const u8* from, u32 number, u32 lane) 
     from += head;
     const u32 shift = u32(reinterpret_cast<u64>(from) % WORD), rest = number - head - WORD * words;
     const u32* const source = reinterpret_cast<const u32*>(from - shift);
-    for (u32 i = lane; i < words; i += AT_ONCE * LANES) {
-        u32 some[AT_ONCE];
+    for (u32 i = lane; i < words; i += WORDS_AT_ONCE * LANES) {
+        u32 some[WORDS_AT_ONCE];
 #pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
+        for (u32 k = 0; k < WORDS_AT_ONCE; ++k) {
             const u32 j = i + k * LANES;
             if (j >= words) continue;
             if (shift && (j == 0 || j + 1 == words)) {  // others of the source's words are not to be read
@@ -79,7 +89,7 @@ inline __device__ void copy_apart(u8* to, const u8* from, u32 number, u32 lane) 
             }
         }
 #pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
+        for (u32 k = 0; k < WORDS_AT_ONCE; ++k) {
             if (i + k * LANES < words) reinterpret_cast<u32*>(to)[i + k * LANES] = some[k];
         }
     }

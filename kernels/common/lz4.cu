@@ -1,109 +1,231 @@
-// Decompresses chunks in LZ4's block format; each by a group of lanes, which copy bytes side by side.
+// Decompresses chunks in LZ4's block format; each by a group of lanes, which read the same sequences and execute one each.
 //
 // What a chunk says of itself is never trusted: nothing is read outside of it, and nothing is written outside of the
 // place that it has. The rules are those of LZ4_decompress_safe (LZ4 1.9, lz4_Block_format.md): a stream ends with at
 // least 5 literals behind the last match, which begins at least 12 bytes before the end.
 
-#include "common/repeat.cuh"
-#include "common/types.cuh"
+#include "common/execute.cuh"
 
-constexpr int THREADS = 128;
+constexpr int THREADS = 128, BLOCKS_PER_SM = AFTER_HOPPER ? 4 : 6;
 constexpr u32 MIN_MATCH = 4, LAST_LITERALS = 5, MATCH_LIMIT = 12;
+constexpr u32 WORDS_OF_LANE = 3;  // of a window
 
-// A length that goes on in further bytes after all ones in its field of the token; false if the stream ends before it,
-// or if it exceeds `most`.
-inline __device__ bool extended(const u8* __restrict__ from, u32 size, u32& at, u32& length, u32 most) {
-    u32 more;
-    do {
-        if (at >= size || length > most) return false;
-        more = from[at++];
-        length += more;
-    } while (more == 255);
-    return true;
-}
+// A stream of `size` bytes that has to give exactly `room` bytes, by a group of lanes with a window in shared memory.
+template <u32 LANES>
+struct Stream {
+    static constexpr u32 WORD = 4, WORDS = WORDS_OF_LANE * LANES;
+    u32* window;
+    u32 lane, group;
+    const u8* __restrict__ from;
+    u8* to;
+    u32 size = 0, room = 0;
+    u32 at = 0, made = 0;  // bytes of the stream that were read, and those that it gave
+    u32 ahead[WORDS_OF_LANE] = {};  // of the next window
 
-// A stream of `size` bytes that has to give exactly `room` bytes. `to` is also read, by other lanes than those that wrote.
-template <int LANES>
-inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* to, u32 room, u32 lane, u32 group) {
-    u32 at = 1, made = 0, token = size ? from[0] : 0;
-    while (at <= size) {
-        u32 literals = token >> 4, length = token & 15;
-        if (literals == 15 && !extended(from, size, at, literals, room)) return false;
-        if (literals > room - made || literals > size - at) return false;
-        // What follows the literals is loaded with them: it would wait for as long again behind their stores.
-        const u32 next = at + literals, left = size - next;
-        const u32 offset = left < 2 ? 0 : from[next] | u32(from[next + 1]) << 8;
-        token = left < 3 ? 0 : from[next + 2];
-        for (u32 i = lane; i < literals; i += LANES) to[made + i] = from[at + i];
-        made += literals;
-        if (left == 0) return made == room;
+    __device__ void begin(const u8* from_, u32 size_, u8* to_, u32 room_) {
+        from = from_, size = size_, to = to_, room = room_;
+        at = made = 0;
+        load();
+    }
 
-        if (room - made < MATCH_LIMIT) return false;
-        at = next + 2;
-        if (length == 15) {
-            if (!extended(from, size, at, length, room)) return false;
-            token = at < size ? from[at] : 0;
+    // Loads words, from that of the next byte on.
+    __device__ void load() {
+        const u32 before = u32(reinterpret_cast<u64>(from + at) % WORD), first = at - before + WORD * lane;
+        constexpr u32 STEP = WORD * LANES, LAST = STEP * (WORDS_OF_LANE - 1);
+        if (at >= before && first + LAST + WORD <= size) {
+#pragma unroll
+            for (u32 k = 0; k < WORDS_OF_LANE; ++k) ahead[k] = *reinterpret_cast<const u32*>(from + first + STEP * k);
+            return;
         }
-        ++at;
+#pragma unroll
+        for (u32 k = 0; k < WORDS_OF_LANE; ++k) {
+            ahead[k] = 0;
+            for (u32 byte = 0; byte < WORD; ++byte) {
+                const u32 place = first + STEP * k + byte;  // before the stream it is negative
+                if (place < size) ahead[k] |= u32(from[place]) << 8 * byte;
+            }
+        }
+    }
+
+    // A length that goes on in further bytes after all ones in its field of the token; false if the stream ends before
+    // it, or if it exceeds the room.
+    __device__ bool extended(u32& length) {
+        u32 more;
+        do {
+            if (at >= size || length > room) return false;
+            more = from[at++];
+            length += more;
+        } while (more == 255);
+        return true;
+    }
+
+    // One sequence, by all lanes; false if it is wrong.
+    __device__ bool alone() {
+        if (at >= size) return false;
+        const u32 token = from[at++];
+        u32 literals = token >> 4, length = token & 15;
+        if (literals == 15 && !extended(literals)) return false;
+        if (literals > room - made || literals > size - at) return false;
+        copy_apart<LANES>(to + made, from + at, literals, lane);
+        at += literals;
+        made += literals;
+        if (at == size) return made == room;
+        if (room - made < MATCH_LIMIT || size - at < 2) return false;
+        const u32 offset = from[at] | u32(from[at + 1]) << 8;
+        at += 2;
+        if (length == 15 && !extended(length)) return false;
         length += MIN_MATCH;
         if (offset == 0 || offset > made || length > room - made - LAST_LITERALS) return false;
-        repeat<LANES>(to + made, offset, length, lane, group);
+        repeat_apart<LANES>(to + made, offset, length, lane, group);
         made += length;
+        return true;
     }
-    return false;
-}
+
+    // Sequences that lie in the window, which begin at its byte `next`, one for each lane: how many.
+    __device__ u32 read(Sequence& mine, u32& place, u32& next) const {
+        const u8* const bytes = reinterpret_cast<const u8*>(window);
+        const u32 end = min(size - at + next, WORD * WORDS - 1);
+        const auto extended = [&](u32& behind, u32& length) {
+            u32 more = 255;
+            while (more == 255 && behind < end) {
+                more = bytes[behind++];
+                length += more;
+            }
+            return more != 255;
+        };
+        u32 k = 0, token = bytes[next];
+        for (; k < LANES; ++k) {
+            u32 literals = token >> 4, length = token & 15, begin = next + 1;
+            if (literals == 15 && (!extended(begin, literals) || literals > ALONE)) break;
+            u32 behind = begin + literals + 2;
+            if (behind > end || (length == 15 && !extended(behind, length))) break;
+            if (k == lane) {
+                mine = {literals, length + MIN_MATCH, 0};
+                place = begin;
+            }
+            next = behind;
+            token = bytes[next];
+        }
+        if (lane < k) mine.distance = bytes[place + mine.some] | u32(bytes[place + mine.some + 1]) << 8;
+        return k;
+    }
+
+    // Some sequences of each group that is under way; RIGHT at the end of a stream.
+    __device__ State step(State state) {
+        __syncwarp();
+        const bool under_way = state == State::UNDER_WAY;
+        if (under_way) {
+#pragma unroll
+            for (u32 k = 0; k < WORDS_OF_LANE; ++k) window[k * LANES + lane] = ahead[k];
+        }
+        __syncwarp();
+        Sequence mine = {0, 0, 0};
+        const u32 first = u32(reinterpret_cast<u64>(from + at) % WORD);
+        u32 place = 0, next = first;
+        const u32 number = under_way ? read(mine, place, next) : 0;
+        const u32 upto = sum_to_here<LANES>(mine.some + mine.length, lane), begin = made + upto - mine.length;
+        const u32 wrong = lanes_that<LANES>(mine.length && (mine.distance - 1 >= begin || begin + MATCH_LIMIT > room ||
+                                                            mine.length > room - begin - LAST_LITERALS));
+        const bool some = number && !wrong;
+        if (some) {
+            at += next - first;
+            load();  // while bytes are copied
+        } else {
+            mine = {0, 0, 0};
+        }
+        execute<LANES>(to, made, mine, begin, reinterpret_cast<const u8*>(window), place, lane, group);
+        const u32 all = __shfl_sync(ALL, upto, LANES - 1, LANES);
+        if (some) {
+            made += all;
+        } else if (under_way) {  // the last one, one that does not fit into the window, or one that is wrong
+            if (!alone()) return State::WRONG;
+            if (at == size) return State::RIGHT;
+            load();
+        }
+        return state;
+    }
+};
 
 inline __device__ u32 big_endian(const u8* __restrict__ from) {
     return u32(from[0]) << 24 | u32(from[1]) << 16 | u32(from[2]) << 8 | from[3];
 }
 
+// A chunk of `size` bytes that has to give exactly `room` bytes.
+struct Chunk {
+    const u8* __restrict__ from;
+    u32 size;
+    u8* to;
+    u32 room;
+};
+
 // numcodecs: the size of all, of 4 bytes, little-endian; then the stream.
 struct Sized {
-    template <int LANES>
-    static __device__ bool read(const u8* __restrict__ from, u32 size, u8* to, u32 room, u32 lane, u32 group) {
-        if (size < 4) return false;
+    static constexpr bool SEVERAL_STREAMS = false;
+
+    // Begins the next stream, if there is one.
+    template <u32 LANES>
+    __device__ State next(Stream<LANES>& stream, const Chunk& chunk) {
+        const u8* const from = chunk.from;
+        if (chunk.size < 4) return State::WRONG;
         const u32 declared = u32(from[3]) << 24 | u32(from[2]) << 16 | u32(from[1]) << 8 | from[0];
-        return declared == room && decompressed<LANES>(from + 4, size - 4, to, room, lane, group);
+        if (declared != chunk.room) return State::WRONG;
+        stream.begin(from + 4, chunk.size - 4, chunk.to, chunk.room);
+        return State::UNDER_WAY;
     }
 };
 
 // HDF5's filter: the size of all, of 8 bytes, and of a block, of 4; then blocks behind their stored sizes, all big-endian.
 // A block as large as it is when decompressed was not compressed.
 struct Blocks {
-    template <int LANES>
-    static __device__ bool read(const u8* __restrict__ from, u32 size, u8* to, u32 room, u32 lane, u32 group) {
-        if (size < 12 || big_endian(from) || big_endian(from + 4) != room) return false;
-        const u32 most = big_endian(from + 8);
-        if (!most) return false;
-        u32 at = 12;
-        for (u32 done = 0; done < room;) {
-            if (size - at < 4) return false;
-            const u32 stored = big_endian(from + at), of_block = min(most, room - done);
+    static constexpr bool SEVERAL_STREAMS = true;
+    u32 at = 0, done = 0;
+
+    template <u32 LANES>
+    __device__ State next(Stream<LANES>& stream, const Chunk& chunk) {
+        const u8* const from = chunk.from;
+        if (at == 0) {
+            if (chunk.size < 12 || big_endian(from) || big_endian(from + 4) != chunk.room) return State::WRONG;
+            if (!big_endian(from + 8)) return State::WRONG;
+            at = 12;
+        }
+        while (done < chunk.room) {
+            if (chunk.size - at < 4) return State::WRONG;
+            const u32 stored = big_endian(from + at), of_block = min(big_endian(from + 8), chunk.room - done);
             at += 4;
-            if (stored > size - at) return false;
-            if (stored == of_block) {
-                for (u32 i = lane; i < of_block; i += LANES) to[done + i] = from[at + i];
-            } else if (!decompressed<LANES>(from + at, stored, to + done, of_block, lane, group)) {
-                return false;
-            }
+            if (stored > chunk.size - at) return State::WRONG;
+            const u8* const block = from + at;
+            u8* const target = chunk.to + done;
             at += stored;
             done += of_block;
+            if (stored != of_block) {
+                stream.begin(block, stored, target, of_block);
+                return State::UNDER_WAY;
+            }
+            copy_apart<LANES>(target, block, of_block, stream.lane);
         }
-        return true;
+        return State::RIGHT;
     }
 };
 
 // Of each chunk, `starts` and `sizes` of its bytes in `stored`, and its place in `out`, in chunks; `right` says whether it
 // gave exactly chunk_bytes.
 template <typename Framing, int LANES>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 lz4(const u8* __restrict__ stored, const i64* __restrict__ starts, const i64* __restrict__ sizes,
     const i64* __restrict__ places, u8* out, u8* __restrict__ right, i64 chunks, u32 chunk_bytes) {
-    const i64 chunk = (i64(blockIdx.x) * THREADS + threadIdx.x) / LANES;
-    if (chunk >= chunks) return;
-    const u32 lane = threadIdx.x % LANES, first = threadIdx.x % 32 - lane;
-    const u32 group = u32((1ull << LANES) - 1) << first;
-    const bool good = Framing::template read<LANES>(stored + starts[chunk], u32(sizes[chunk]),
-                                                    out + places[chunk] * i64(chunk_bytes), chunk_bytes, lane, group);
-    if (lane == 0) right[chunk] = good;
+    __shared__ u32 windows[THREADS / LANES][Stream<LANES>::WORDS];
+    const i64 number = (i64(blockIdx.x) * THREADS + threadIdx.x) / LANES, place = min(number, chunks - 1);
+    const auto chunk = [&] {
+        return Chunk{stored + starts[place], u32(sizes[place]), out + places[place] * i64(chunk_bytes), chunk_bytes};
+    };
+    const u32 lane = threadIdx.x % LANES, group = u32((1ull << LANES) - 1) << (threadIdx.x % 32 - lane);
+    Stream<LANES> stream = {windows[threadIdx.x / LANES], lane, group, stored, out};
+    Framing framing;
+    State state = number < chunks ? framing.next(stream, chunk()) : State::RIGHT;
+    while (__any_sync(ALL, state == State::UNDER_WAY)) {
+        const bool before = state == State::UNDER_WAY;
+        state = stream.step(state);
+        if (Framing::SEVERAL_STREAMS && before && state == State::RIGHT) state = framing.next(stream, chunk());
+    }
+    if (number < chunks && lane == 0) right[number] = state == State::RIGHT;
 }

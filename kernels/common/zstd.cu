@@ -11,7 +11,7 @@
 #include "common/sequences.cuh"
 #include "common/xxhash64.cuh"
 
-constexpr int THREADS = 32;
+constexpr int THREADS = 64;
 constexpr u32 MOST_OF_BLOCK = 1 << 17;              // bytes
 constexpr u32 FIRST_BLOCKS = 16, BLOCK_BYTES = 256;  // of a frame: so many blocks, and one more for so many bytes
 
@@ -86,33 +86,47 @@ inline __device__ bool read_literals(Tables<LANES>& tables, Made& out, const u8*
     return __all_sync(group, good);
 }
 
-// Bytes of a frame that gives exactly `room` bytes, and has no others behind it.
+// A frame of `size` bytes that has to give exactly the room of `out`, and has no others behind it; of a group.
 template <u32 LANES>
-inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* to, u32 room, Tables<LANES>& tables,
-                                    const u32* lengths, u32 lane, u32 group) {
-    if (size < 6 || from[0] != 0x28 || from[1] != 0xb5 || from[2] != 0x2f || from[3] != 0xfd) return false;
-    const u32 head = from[4], of_size = head >> 6, single = head >> 5 & 1;
-    if (head & 11) return false;  // a dictionary, or a bit that is kept for later
-    u32 at = 5;
-    u64 window = room;
-    if (!single) {
-        const u32 log = 10 + (from[at] >> 3);
-        window = (1ull << log) + ((1ull << log) >> 3) * (from[at] & 7);
-        if (log > 31) return false;
-        ++at;
+struct Frame {
+    Tables<LANES>& tables;
+    u32 lane, group;
+    Block<LANES> block;
+    const u8* __restrict__ from;
+    u32 size;
+    Made out;
+    u32 at = 0, most = 0, blocks = 0;  // bytes that were read, those of a block at most; how many blocks may be left
+    u32 end = 0, behind = 0;           // of a block: what it gives at most, and where the next one begins
+    bool coded = false, last = false, checked = false;
+
+    // Reads what is before the blocks; false if it is wrong.
+    __device__ bool begin() {
+        if (size < 6 || from[0] != 0x28 || from[1] != 0xb5 || from[2] != 0x2f || from[3] != 0xfd) return false;
+        const u32 head = from[4], of_size = head >> 6, single = head >> 5 & 1;
+        if (head & 11) return false;  // a dictionary, or a bit that is kept for later
+        at = 5;
+        u64 window = out.room;
+        if (!single) {
+            const u32 log = 10 + (from[at] >> 3);
+            window = (1ull << log) + ((1ull << log) >> 3) * (from[at] & 7);
+            if (log > 31) return false;
+            ++at;
+        }
+        const u32 nbytes = of_size ? 1 << of_size : single;
+        if (size - at < nbytes) return false;
+        if (nbytes && stored_in(from + at, nbytes) + (of_size == 1 ? 256 : 0) != out.room) return false;
+        at += nbytes;
+        if (lane == 0) {
+            for (u32 k = 0; k < 4; ++k) tables.described[k] = 0;
+        }
+        most = window < MOST_OF_BLOCK ? u32(window) : MOST_OF_BLOCK;
+        blocks = FIRST_BLOCKS + out.room / BLOCK_BYTES;
+        checked = head & 4;
+        return true;
     }
-    const u32 nbytes = of_size ? 1 << of_size : single;
-    if (size - at < nbytes) return false;
-    if (nbytes && stored_in(from + at, nbytes) + (of_size == 1 ? 256 : 0) != room) return false;
-    at += nbytes;
-    if (lane == 0) {
-        for (u32 k = 0; k < 4; ++k) tables.described[k] = 0;
-    }
-    const u32 most = window < MOST_OF_BLOCK ? u32(window) : MOST_OF_BLOCK;
-    u32 distances[3] = {1, 4, 8};
-    Made out = {to, 0, room};
-    u32 blocks = FIRST_BLOCKS + room / BLOCK_BYTES;
-    for (bool last = false; !last;) {
+
+    // Begins the next block, which is executed at once if it is not coded; false if it is wrong.
+    __device__ bool open() {
         if (!blocks-- || size - at < 3) return false;
         const u32 of_block = u32(stored_in(from + at, 3)), kind = of_block >> 1 & 3, number = of_block >> 3;
         at += 3;
@@ -120,34 +134,42 @@ inline __device__ bool decompressed(const u8* __restrict__ from, u32 size, u8* t
         if (kind == 3 || number > most) return false;
         const u32 stored = kind == 1 ? 1 : number;
         if (stored > size - at) return false;
-        const u32 behind = at + stored;
-        __syncwarp(group);
-        if (kind == 2) {
-            const u32 end = out.made + min(room - out.made, most);
+        behind = at + stored;
+        coded = kind == 2;
+        if (coded) {
+            end = out.made + min(out.room - out.made, most);
             if (!read_literals<LANES>(tables, out, from, at, behind, size, lane, group)) return false;
             __syncwarp(group);
-            if (!execute_all<LANES>(tables.codes, lengths, tables.described, distances, out, from, at, behind, size, lane,
-                                    group) || out.made > end) {
-                return false;
-            }
-        } else {
-            if (number > room - out.made) return false;
-            if (kind) {
-                for (u32 i = lane; i < number; i += LANES) to[out.made + i] = from[at];
-            } else {
-                copy_apart<LANES>(to + out.made, from + at, number, lane);
-            }
-            out.made += number;
+            return block.begin(from, at, behind, size);
         }
+        if (number > out.room - out.made) return false;
+        if (kind) {
+            for (u32 i = lane; i < number; i += LANES) out.to[out.made + i] = from[at];
+        } else {
+            copy_apart<LANES>(out.to + out.made, from + at, number, lane);
+        }
+        out.made += number;
+        return true;
+    }
+
+    // What follows the last block.
+    __device__ State ended() {
+        if (out.made != out.room || size - at != (checked ? 4 : 0)) return State::WRONG;
+        const bool right = !checked || stored_in(from + at, 4) == u32(xxhash64(out.to, out.room, lane, group));
+        return right ? State::RIGHT : State::WRONG;
+    }
+
+    // A block of each group that is under way.
+    __device__ State step(State state) {
+        __syncwarp();
+        bool good = state != State::UNDER_WAY || open();
+        while (__any_sync(ALL, block.number)) good = block.execute_some(out) && good;
+        if (state != State::UNDER_WAY) return state;
+        if (!good || (coded && (!block.end(out) || out.made > end))) return State::WRONG;
         at = behind;
+        return last ? ended() : state;
     }
-    if (out.made != room) return false;
-    if (head & 4) {
-        if (size - at != 4) return false;
-        return stored_in(from + at, 4) == u32(xxhash64(to, room, lane, group));
-    }
-    return at == size;
-}
+};
 
 // Of each chunk, `starts` and `sizes` of its bytes in `stored`, and its place in `out`, in chunks; `right` says whether it
 // gave exactly chunk_bytes.
@@ -156,15 +178,17 @@ __global__ void __launch_bounds__(THREADS)
 zstd(const u8* __restrict__ stored, const i64* __restrict__ starts, const i64* __restrict__ sizes,
      const i64* __restrict__ places, u8* out, u8* __restrict__ right, i64 chunks, u32 chunk_bytes) {
     constexpr u32 GROUPS = THREADS / LANES;
-    __shared__ Tables<LANES> tables[GROUPS];
+    __shared__ Tables<LANES> of_groups[GROUPS];
     __shared__ u32 lengths[LITERAL_CODES + MATCH_CODES];
     for (u32 k = threadIdx.x; k < LITERAL_CODES + MATCH_CODES; k += THREADS) lengths[k] = length_of(k);
     __syncthreads();
-    const i64 chunk = i64(blockIdx.x) * GROUPS + threadIdx.x / LANES;
-    if (chunk >= chunks) return;
-    const u32 lane = threadIdx.x % LANES;
-    const u32 group = u32((1ull << LANES) - 1) << (threadIdx.x % 32 - lane);
-    const bool good = decompressed<LANES>(stored + starts[chunk], u32(sizes[chunk]), out + places[chunk] * i64(chunk_bytes),
-                                          chunk_bytes, tables[threadIdx.x / LANES], lengths, lane, group);
-    if (lane == 0) right[chunk] = good;
+    const i64 number = i64(blockIdx.x) * GROUPS + threadIdx.x / LANES, chunk = min(number, chunks - 1);
+    const u32 lane = threadIdx.x % LANES, group = u32((1ull << LANES) - 1) << (threadIdx.x % 32 - lane);
+    Tables<LANES>& tables = of_groups[threadIdx.x / LANES];
+    const u8* const from = stored + starts[chunk];
+    Frame<LANES> frame = {tables, lane, group, {tables.codes, lengths, tables.described, lane, group}, from,
+                          u32(sizes[chunk]), {out + places[chunk] * i64(chunk_bytes), 0, chunk_bytes, from}};
+    State state = number >= chunks ? State::RIGHT : frame.begin() ? State::UNDER_WAY : State::WRONG;
+    while (__any_sync(ALL, state == State::UNDER_WAY)) state = frame.step(state);
+    if (number < chunks && lane == 0) right[chunk] = state == State::RIGHT;
 }

@@ -33,9 +33,10 @@ from pipeline.storage.chunks import Chunk, Plan, plan
 from pipeline.storage.sources import Source
 from workflows.aggregation import Aggregation
 
-# Bytes per chunk: large, so that Dask's millisecond per task does not matter, but at least four chunks for each thread
-# or GPU, so that all of them stay busy to the end.
-CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
+# Bytes per chunk: large, so that Dask's millisecond per task and the start of a chunk do not matter, but at least four
+# chunks for each thread or lane of a GPU, so that all of them stay busy to the end. Lanes of a single GPU can have fewer:
+# once one of them has ended the other has all of the GPU.
+CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**33)}
 
 # For a source of unknown length, whose chunks may have to stay in memory until they are computed and checked, up to
 # four for each thread.
@@ -195,7 +196,8 @@ def _chunk_bytes(source: Source, loop: Run) -> int:
     if source.nbytes is None:
         return UNKNOWN_CHUNK_BYTES
     low, high = CHUNK_BYTES[loop.workers.device]
-    return min(max(source.nbytes // (4 * loop.computing), low), high)
+    sharing = loop.computing if loop.workers.computing > 1 else 1
+    return min(max(source.nbytes // (4 * sharing), low), high)
 
 
 class _Covered(NamedTuple):

@@ -29,7 +29,7 @@ from pipeline.engine.aggregate_plan import Job
 from pipeline.gpu.devices import find_devices
 from pipeline.report.panel import to_json
 from pipeline.settings import Settings
-from pipeline.storage.chunks import plan
+from pipeline.storage.chunks import Chunk, plan
 from pipeline.storage.sources import Source, open_source
 from pipeline.timeline import Timeline
 from tests.benchmarks import format_stores
@@ -151,21 +151,20 @@ def in_lanes(source: Source) -> float:
     """Bytes of samples per second that the lanes of a GPU stream, each some chunks, without a cluster around them."""
     import cupy
 
-    from pipeline.gpu.blocks import BLOCK_BYTES, CHUNKS, device_blocks
+    from pipeline.gpu.blocks import AHEAD, BLOCK_BYTES, CHUNKS, device_blocks
 
     job = Job(WORKFLOWS["histogram"], OPTIONS).prepared(source.dtype)
     chunks = list(plan(source, CHUNK_BYTES, "off", 0))
 
-    def lane(number: int) -> None:
-        for chunk in chunks[number::CHUNKS]:
-            for block in device_blocks(chunk, Timeline(), BLOCK_BYTES):
-                job.compute(block, 0)
+    def compute(chunk: Chunk) -> None:
+        for block in device_blocks(chunk, Timeline(), BLOCK_BYTES):
+            job.compute(block, 0)
 
     seconds = []
     for _ in range(2):
         began = perf_counter()
-        with ThreadPoolExecutor(CHUNKS) as pool:
-            list(pool.map(lane, range(CHUNKS)))
+        with ThreadPoolExecutor(CHUNKS + AHEAD) as pool:
+            list(pool.map(compute, chunks))
         cupy.cuda.runtime.deviceSynchronize()
         seconds.append(perf_counter() - began)
     return sum(chunk.nbytes for chunk in chunks) / min(seconds)

@@ -28,8 +28,8 @@ PRODUCTION = {
 }  # fmt: skip
 # Kernels that keep rarely used values in local memory: maximal bytes per thread.
 SELDOM = {
-    ("common/lz4", "lz4"): 16,
-    ("common/zstd", "zstd"): 136,
+    ("common/lz4", "lz4"): 32,
+    ("common/zstd", "zstd"): 72,
     ("matmul/small", "multiply_small"): 32,
     ("matmul/small_k", "multiply_small_k"): 32,
     ("reduce/gpu", "moments"): 24,
@@ -59,10 +59,12 @@ def launch(stem: str, instance: str, architecture: str) -> tuple[int, int]:
         of_unaligned = 896 if architecture == "sm_120" else 1024
         of_aligned = 2048 if architecture in LARGE else 1024
         return int(threads), (of_aligned if aligned == ["true", "true"] else of_unaligned) // int(threads)
-    if stem in ("common/lz4", "common/inflate", "common/checksums"):
+    if stem == "common/lz4":
+        return 128, 4 if architecture in ("sm_100", "sm_120") else 6
+    if stem in ("common/inflate", "common/checksums"):
         return 128, 1
     if stem == "common/zstd":
-        return 32, 1
+        return 64, 1
     if stem in ("transpose/unaligned", "digest/gpu"):
         return 256, 4
     if stem == "matmul/gpu" and kernel == "multiply":
