@@ -30,13 +30,15 @@ from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.gpu.blocks import AHEAD, BLOCK_BYTES, CHUNKS, block_bytes_within, spare_bytes_within
 from pipeline.settings import Settings
 from pipeline.storage.chunks import Chunk, Plan, plan
+from pipeline.storage.pieces import BlockPiece
 from pipeline.storage.sources import Source
 from workflows.aggregation import Aggregation
 
-# Bytes per chunk: large, so that Dask's millisecond per task and the start of a chunk do not matter, but at least four
-# chunks for each thread or lane of a GPU, so that all of them stay busy to the end. Lanes of a single GPU can have fewer:
-# once one of them has ended the other has all of the GPU.
-CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**33)}
+# Bytes per chunk: large, so that Dask's millisecond per task does not matter, but at least four chunks for each thread
+# or GPU, so that all of them stay busy to the end. A chunk of encoded blocks starts slowly on a GPU, with a batch.
+# It is larger, and the lanes of a single GPU have two each: once one has ended, the other has all of the device.
+CHUNK_BYTES = {"cpu": (2**24, 2**31), "gpu": (2**24, 2**32)}
+ENCODED_CHUNK_BYTES = 2**33  # at most
 
 # For a source of unknown length, whose chunks may have to stay in memory until they are computed and checked, up to
 # four for each thread.
@@ -196,8 +198,12 @@ def _chunk_bytes(source: Source, loop: Run) -> int:
     if source.nbytes is None:
         return UNKNOWN_CHUNK_BYTES
     low, high = CHUNK_BYTES[loop.workers.device]
-    sharing = loop.computing if loop.workers.computing > 1 else 1
-    return min(max(source.nbytes // (4 * sharing), low), high)
+    number = 4 * loop.computing
+    if loop.workers.device == "gpu" and isinstance(next(iter(source.pieces()), None), BlockPiece):
+        high = ENCODED_CHUNK_BYTES
+        if loop.workers.computing == 1:
+            number = 4
+    return min(max(source.nbytes // number, low), high)
 
 
 class _Covered(NamedTuple):
