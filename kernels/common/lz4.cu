@@ -9,6 +9,7 @@
 constexpr int THREADS = 128, BLOCKS_PER_SM = AFTER_HOPPER ? 4 : 6;
 constexpr u32 MIN_MATCH = 4, LAST_LITERALS = 5, MATCH_LIMIT = 12;
 constexpr u32 WORDS_OF_LANE = 3;  // of a window
+constexpr u32 FEW_LITERALS = 32;  // at most, of a lane; more are copied by all
 
 // A stream of `size` bytes that has to give exactly `room` bytes, by a group of lanes with a window in shared memory.
 template <u32 LANES>
@@ -20,11 +21,14 @@ struct Stream {
     u8* to;
     u32 size = 0, room = 0;
     u32 at = 0, made = 0;  // bytes of the stream that were read, and those that it gave
+    bool open = false;     // whether what comes next is a match, whose token and literals were read
+    u32 token = 0;
     u32 ahead[WORDS_OF_LANE] = {};  // of the next window
 
     __device__ void begin(const u8* from_, u32 size_, u8* to_, u32 room_) {
         from = from_, size = size_, to = to_, room = room_;
         at = made = 0;
+        open = false;
         load();
     }
 
@@ -59,20 +63,24 @@ struct Stream {
         return true;
     }
 
-    // One sequence, by all lanes; false if it is wrong.
+    // One sequence, or the match that is left of it, by all lanes; false if it is wrong.
     __device__ bool alone() {
-        if (at >= size) return false;
-        const u32 token = from[at++];
-        u32 literals = token >> 4, length = token & 15;
-        if (literals == 15 && !extended(literals)) return false;
-        if (literals > room - made || literals > size - at) return false;
-        copy_apart<LANES>(to + made, from + at, literals, lane);
-        at += literals;
-        made += literals;
-        if (at == size) return made == room;
+        if (!open) {
+            if (at >= size) return false;
+            token = from[at++];
+            u32 literals = token >> 4;
+            if (literals == 15 && !extended(literals)) return false;
+            if (literals > room - made || literals > size - at) return false;
+            copy_apart<LANES>(to + made, from + at, literals, lane);
+            at += literals;
+            made += literals;
+            if (at == size) return made == room;
+        }
+        open = false;
         if (room - made < MATCH_LIMIT || size - at < 2) return false;
         const u32 offset = from[at] | u32(from[at + 1]) << 8;
         at += 2;
+        u32 length = token & 15;
         if (length == 15 && !extended(length)) return false;
         length += MIN_MATCH;
         if (offset == 0 || offset > made || length > room - made - LAST_LITERALS) return false;
@@ -81,8 +89,18 @@ struct Stream {
         return true;
     }
 
-    // Sequences that lie in the window, which begin at its byte `next`, one for each lane: how many.
-    __device__ u32 read(Sequence& mine, u32& place, u32& next) const {
+    // What was found in a window.
+    struct Found {
+        Sequence mine;
+        u32 place;     // of its literals, in the window
+        u32 number;    // of sequences, at most one for each lane
+        u32 next;      // what comes behind them, in the window
+        bool cut;      // literals that all lanes copy
+        u32 literals;  // how many
+    };
+
+    // Reads the window, from its byte `next` on.
+    __device__ Found read(u32 next) {
         const u8* const bytes = reinterpret_cast<const u8*>(window);
         const u32 end = min(size - at + next, WORD * WORDS - 1);
         const auto extended = [&](u32& behind, u32& length) {
@@ -93,21 +111,37 @@ struct Stream {
             }
             return more != 255;
         };
-        u32 k = 0, token = bytes[next];
+        Found found = {};
+        u32 k = 0, begin = next;
+        if (open) {
+            token &= 15;
+        } else {
+            token = bytes[next];
+            ++begin;
+        }
         for (; k < LANES; ++k) {
-            u32 literals = token >> 4, length = token & 15, begin = next + 1;
-            if (literals == 15 && (!extended(begin, literals) || literals > ALONE)) break;
+            u32 literals = token >> 4, length = token & 15;
+            if (literals == 15 && !extended(begin, literals)) break;
             u32 behind = begin + literals + 2;
+            if (literals > FEW_LITERALS || (behind > end && k == 0 && !open)) {
+                found.cut = true;
+                found.literals = literals;
+                next = begin;
+                break;
+            }
             if (behind > end || (length == 15 && !extended(behind, length))) break;
             if (k == lane) {
-                mine = {literals, length + MIN_MATCH, 0};
-                place = begin;
+                found.mine = {literals, length + MIN_MATCH, 0};
+                found.place = begin;
             }
             next = behind;
             token = bytes[next];
+            begin = next + 1;
         }
-        if (lane < k) mine.distance = bytes[place + mine.some] | u32(bytes[place + mine.some + 1]) << 8;
-        return k;
+        if (lane < k) found.mine.distance = bytes[found.place + found.mine.some] | u32(bytes[found.place + found.mine.some + 1]) << 8;
+        found.number = k;
+        found.next = next;
+        return found;
     }
 
     // Some sequences of each group that is under way; RIGHT at the end of a stream.
@@ -119,29 +153,36 @@ struct Stream {
             for (u32 k = 0; k < WORDS_OF_LANE; ++k) window[k * LANES + lane] = ahead[k];
         }
         __syncwarp();
-        Sequence mine = {0, 0, 0};
         const u32 first = u32(reinterpret_cast<u64>(from + at) % WORD);
-        u32 place = 0, next = first;
-        const u32 number = under_way ? read(mine, place, next) : 0;
+        Found found = {};
+        if (under_way) found = read(first);
+        Sequence& mine = found.mine;
         const u32 upto = sum_to_here<LANES>(mine.some + mine.length, lane), begin = made + upto - mine.length;
         const u32 wrong = lanes_that<LANES>(mine.length && (mine.distance - 1 >= begin || begin + MATCH_LIMIT > room ||
                                                             mine.length > room - begin - LAST_LITERALS));
-        const bool some = number && !wrong;
+        const u32 before = made, behind = made + __shfl_sync(ALL, upto, LANES - 1, LANES), literals = at + found.next - first;
+        const bool good = !wrong && (!found.cut || (literals <= size && found.literals <= size - literals &&
+                                                    found.literals <= room - behind));
+        const bool some = good && (found.number || found.cut);
         if (some) {
-            at += next - first;
+            open = found.cut;
+            at = literals + found.literals;
+            made = behind + found.literals;
             load();  // while bytes are copied
         } else {
             mine = {0, 0, 0};
         }
-        execute<LANES>(to, made, mine, begin, reinterpret_cast<const u8*>(window), place, lane, group);
-        const u32 all = __shfl_sync(ALL, upto, LANES - 1, LANES);
+        execute<LANES>(to, before, mine, begin, reinterpret_cast<const u8*>(window), found.place, lane, group);
+        if (!under_way) return state;
+        if (!good) return State::WRONG;
         if (some) {
-            made += all;
-        } else if (under_way) {  // the last one, one that does not fit into the window, or one that is wrong
-            if (!alone()) return State::WRONG;
-            if (at == size) return State::RIGHT;
-            load();
+            if (found.cut) copy_apart<LANES>(to + behind, from + literals, found.literals, lane);
+            return !found.cut || at < size ? state : made == room ? State::RIGHT : State::WRONG;
         }
+        // A length that does not end in the window.
+        if (!alone()) return State::WRONG;
+        if (at == size) return State::RIGHT;
+        load();
         return state;
     }
 };

@@ -28,7 +28,7 @@ PRODUCTION = {
 }  # fmt: skip
 # Kernels that keep rarely used values in local memory: maximal bytes per thread.
 SELDOM = {
-    ("common/lz4", "lz4"): 32,
+    ("common/lz4", "lz4"): 56,
     ("common/zstd", "zstd"): 72,
     ("matmul/small", "multiply_small"): 32,
     ("matmul/small_k", "multiply_small_k"): 32,
