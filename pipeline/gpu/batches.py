@@ -1,6 +1,6 @@
 """Batches of consecutive slabs: their chunks cross the bus compressed, and the device decompresses them at once.
 
-Some lanes of a warp decompress a chunk at 3 to 40 MB/s, so only thousands of chunks at once keep a device busy. Checks
+Some lanes of a warp decompress a chunk at 3 to 80 MB/s, so only thousands of chunks at once keep a device busy. Checks
 read and decompress the same chunks on the host, by other libraries.
 """
 
@@ -19,11 +19,10 @@ from pipeline.gpu.transfer import PINNED, transfer_path
 from pipeline.storage.pieces import AnyPiece, Piece
 from pipeline.threads import cores
 
-# Of a batch. An H200 decompresses a chunk of LZ4 at some 30 MB/s, one of Zstandard at 40 where there are few (384 of
-# 1 MiB: 16 GB/s), one of deflate at 3. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of
+# Of a batch, for each core that would decode them. Where there are few, an H200 decompresses a chunk of LZ4 at 50 to 80
+# MB/s, of Zstandard at 40, of deflate at 3. A thread decodes 1.3 to 2.6 GB/s of LZ4, 0.6 to 0.9 of Zstandard and 0.4 of
 # deflate. Fewer chunks, such as those so large that memory has no room for more, are therefore for the host.
-LEAST_CHUNKS = 32
-LEAST_PER_CORE = {"Zlib": 128, "Gzip": 128, "Zstd": 20}  # for each core that would decode them
+LEAST_PER_CORE = {"Sized": 20, "Blocks": 20, "Zstd": 20, "Zlib": 128, "Gzip": 128}
 WINDOW = 256  # slabs that are planned at a time, at least: 1 GiB of samples where a slab has 4 MiB
 MEMORY = 8  # that decompressing a batch takes at most, in buffers for blocks
 DECOMPRESSED = "decompressed on the device"
@@ -87,7 +86,7 @@ class _Slabs:
     def __init__(self, plans: list[Plan], room: Room) -> None:
         self._plans, self._room = plans, room
         scheme = plans[0].scheme
-        self._least = max(LEAST_CHUNKS, LEAST_PER_CORE.get(scheme.codec, 0) * cores())
+        self._least = LEAST_PER_CORE[scheme.codec] * cores()
         stored, counts = [plan.slab.stored for plan in plans], counts_of(plans)
         self._ends = ends = np.cumsum(counts)
         numbers, of_slabs, begins = dict[Piece, int](), list[int](), list[int]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,11 +26,16 @@ from tests.emulator.kvikio import install
 BLOCK = 2**20
 
 
+def enough(monkeypatch: pytest.MonkeyPatch, chunks: int, cores: int = 1) -> None:
+    """The device gets batches of so many chunks for each core, or more."""
+    monkeypatch.setattr(of_slabs, "LEAST_PER_CORE", dict.fromkeys(of_slabs.LEAST_PER_CORE, chunks))
+    monkeypatch.setattr(of_slabs, "cores", partial(int, cores))
+
+
 @pytest.fixture
 def on_device(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, or the emulator; every slab is worth it."""
-    monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", 1)
-    monkeypatch.setattr(of_slabs, "LEAST_PER_CORE", {})
+    enough(monkeypatch, 1)
     monkeypatch.setattr(of_slabs, "MEMORY", 2**20)  # buffers are small here, and chunks decode to far more
     if hasattr(cp.cuda, "Stream"):
         return

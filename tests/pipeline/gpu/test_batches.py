@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from pipeline.gpu import batches as of_slabs
 from pipeline.gpu import decoding, slabs, transfer
-from pipeline.gpu.batches import LEAST_PER_CORE, batches
+from pipeline.gpu.batches import batches
 from pipeline.gpu.blocks import device_blocks
 from pipeline.gpu.decoding import Batch
 from pipeline.storage.chunks import plan
@@ -21,7 +20,7 @@ from pipeline.storage.formats.slabs import Slab
 from pipeline.storage.pieces import BlockPiece, Piece
 from pipeline.storage.sources import open_source
 from pipeline.timeline import Timeline
-from tests.cases.device_slabs import BLOCK, in_slabs, on_device, samples_of
+from tests.cases.device_slabs import BLOCK, enough, in_slabs, on_device, samples_of
 from tests.cases.format_files import CASES
 
 __all__ = ["on_device"]
@@ -46,33 +45,30 @@ def test_what_is_not_decompressed_on_the_device(tmp_path: Path, monkeypatch: pyt
     chunks = len(batch.present)
     raw = Piece("a", 0, 8, None)
     assert [*batches([raw], source.dtype, BLOCK)] == [raw]
-    for module, name, value in (
-        (of_slabs, "LEAST_CHUNKS", chunks + 1), (of_slabs, "MEMORY", 0),
-        (of_slabs, "transfer_path", lambda: transfer.KVIKIO),
-    ):  # fmt: skip
+    for name, value in (("MEMORY", 0), ("transfer_path", lambda: transfer.KVIKIO)):
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, value)
+            patch.setattr(of_slabs, name, value)
             assert made_of(written.item) == [0]
-    monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", chunks + 1)
+    enough(monkeypatch, chunks + 1)
+    assert made_of(written.item) == [0]
     got, timeline = samples_of(written.item, 0, written.array.size)
     np.testing.assert_array_equal(got, written.array.reshape(-1))
     assert not timeline.transfer_paths
 
 
 @pytest.mark.parametrize("name", ["zarr 3, gzip", "hdf5 deflate", "zarr 2, lz4", "zarr 3"])
-def test_chunks_that_take_a_device_long_are_for_the_host_unless_they_are_many(
+def test_chunks_are_for_the_host_unless_they_are_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """All cores would decode them."""
-    written, slow = CASES[name].written(tmp_path), name != "zarr 2, lz4"
+    written = CASES[name].written(tmp_path)
     source = open_source((written.item,))
     (batch,) = batches(source.pieces(), source.dtype, BLOCK)
     assert isinstance(batch, Batch)
     chunks = len(batch.present)
     for per_core, cores in ((chunks, 1), (1, chunks), (chunks + 1, 1), (1, chunks + 1)):
-        monkeypatch.setattr(of_slabs, "cores", partial(int, cores))
-        monkeypatch.setattr(of_slabs, "LEAST_PER_CORE", dict.fromkeys(LEAST_PER_CORE, per_core))
-        assert made_of(written.item) == [0 if slow and per_core * cores > chunks else 1]
+        enough(monkeypatch, per_core, cores)
+        assert made_of(written.item) == [0 if per_core * cores > chunks else 1]
 
 
 def test_slabs_share_a_launch_as_many_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +136,7 @@ def test_batches_are_the_same_however_many_slabs_are_planned_at_a_time(
     """Also beside what is no slab, and slabs of another scheme or for the host."""
     first, second = CASES["hdf5 lz4"].written(tmp_path), CASES["hdf5 one dimension"].written(tmp_path)
     in_slabs(monkeypatch, 3000)
-    monkeypatch.setattr(of_slabs, "LEAST_CHUNKS", least)
+    enough(monkeypatch, least)
     slabs_, others = ([*open_source((one.item,)).pieces()] for one in (first, second))
     short = slabs_[2]
     assert isinstance(short, BlockPiece) and isinstance(short.block, Slab)
