@@ -6,6 +6,7 @@
 
 constexpr u32 ALL = ~0u;    // lanes of a warp
 constexpr u32 ALONE = 127;  // bytes at most that a lane copies beside others
+constexpr u32 FIRST_BLOCKS = 16, BLOCK_BYTES = 256;  // of a chunk: so many, and one more for so many bytes; more take long
 
 // How far a group is with its chunk.
 enum class State { UNDER_WAY, RIGHT, WRONG };
@@ -40,11 +41,13 @@ inline __device__ void execute(u8* out, u32 made, const Sequence& mine, u32 begi
     u8* const to = out + begin;
     const u32 needed = begin - mine.distance, needed_end = needed + mine.length, before = (1u << lane) - 1;
     const u32 big = lanes_that<LANES>(max(mine.some, mine.length) > ALONE);
-    const bool own = big >> lane & 1, later = own || (mine.length && needed_end > made);
+    const bool own = big >> lane & 1;
+    const bool later = own || (mine.length && needed_end > made);
     copy_both_alone(to - mine.some, from + place, own ? 0 : mine.some, to, to - mine.distance, later ? 0 : mine.length);
     for (u32 rest = lanes_that<LANES>(later); __any_sync(ALL, rest);) {
         __syncwarp();
-        const u32 first = rest ? u32(__ffs(int(rest))) - 1 : 0, lower = rest & before, nearest = lower ? 31 - __clz(lower) : lane;
+        const u32 first = rest ? u32(__ffs(int(rest))) - 1 : 0;
+        const u32 lower = rest & before, nearest = lower ? 31 - __clz(lower) : lane;
         const u32 there = __shfl_sync(ALL, begin - mine.some, int(first), LANES);  // all before is
         const u32 behind = __shfl_sync(ALL, begin + mine.length, int(nearest), LANES);
         const bool together = rest & big & (1u << first);

@@ -226,7 +226,8 @@ struct Blocks {
         const u8* const from = chunk.from;
         if (at == 0) {
             if (chunk.size < 12 || big_endian(from) || big_endian(from + 4) != chunk.room) return State::WRONG;
-            if (!big_endian(from + 8)) return State::WRONG;
+            const u32 most = big_endian(from + 8);
+            if (most == 0 || (chunk.room - 1) / most >= FIRST_BLOCKS + chunk.room / BLOCK_BYTES) return State::WRONG;
             at = 12;
         }
         while (done < chunk.room) {

@@ -12,8 +12,7 @@
 #include "common/xxhash64.cuh"
 
 constexpr int THREADS = 64;
-constexpr u32 MOST_OF_BLOCK = 1 << 17;              // bytes
-constexpr u32 FIRST_BLOCKS = 16, BLOCK_BYTES = 256;  // of a frame: so many blocks, and one more for so many bytes
+constexpr u32 MOST_OF_BLOCK = 1 << 17;  // bytes
 
 // Of a group: codes of a block, which are made again for one that has them in common with those before it; where they were
 // last described: of sequences as `read_codes` has it, and of literals.

@@ -50,7 +50,7 @@ def permitted(nbytes: int, seed: int) -> tuple[bytes, bytes]:
     random, made, stream = RANDOM(seed), bytearray(), bytearray()
     while True:
         left = nbytes - len(made)
-        literals = int(random.choice([0, 1, 3, 14, 15, 16, 100, 269, 270, 271, 600])) or int(not made)
+        literals = int(random.choice([0, 1, 3, 14, 15, 16, 31, 32, 33, 100, 269, 270, 271, 600])) or int(not made)
         if left - literals < 12 + 4 or random.random() < 0.02:
             literals, last = left, True
         else:
@@ -235,6 +235,16 @@ def _framings(cp: Any) -> None:
     assert got == [data] * len(right) + [None] * len(wrong)
 
 
+def _many_blocks(cp: Any) -> None:
+    """As many as are allowed, stored as they are or not; and one more."""
+    for room, most, right in ((16, 1, True), (17, 1, False), (34, 2, False), (512, 29, True), (512, 28, False)):
+        data = RANDOM(room).bytes(room)
+        parts = [data[start : start + most] for start in range(0, room, most)]
+        literals = [bytes([length(len(part))[0] << 4]) + length(len(part))[1] + part for part in parts]
+        got = one_by_one(cp, [blocks(parts, most, room), blocks(literals, most, room)], room, "Blocks", 8)
+        assert got == ([data, data] if right else [None, None])
+
+
 def lz4_cases() -> Iterator[Case]:
     """One lane per byte of a short chunk, several rounds; more chunks than a block has groups."""
     for lanes in LANES:
@@ -246,4 +256,5 @@ def lz4_cases() -> Iterator[Case]:
             yield Case(STEM, "lz4", f"broken, {room} bytes, {lanes} lanes", partial(_broken, room, lanes))
         yield Case(STEM, "lz4", f"ends, {lanes} lanes", partial(_ends, lanes))
     yield Case(STEM, "lz4", "framings", _framings)
+    yield Case(STEM, "lz4", "many blocks", _many_blocks)
     yield Case(STEM, "lz4", "many bytes", _many)
