@@ -51,44 +51,6 @@ struct Stream {
         }
     }
 
-    // A length that goes on in further bytes after all ones in its field of the token; false if the stream ends before
-    // it, or if it exceeds the room.
-    __device__ bool extended(u32& length) {
-        u32 more;
-        do {
-            if (at >= size || length > room) return false;
-            more = from[at++];
-            length += more;
-        } while (more == 255);
-        return true;
-    }
-
-    // One sequence, or the match that is left of it, by all lanes; false if it is wrong.
-    __device__ bool alone() {
-        if (!open) {
-            if (at >= size) return false;
-            token = from[at++];
-            u32 literals = token >> 4;
-            if (literals == 15 && !extended(literals)) return false;
-            if (literals > room - made || literals > size - at) return false;
-            copy_apart<LANES>(to + made, from + at, literals, lane);
-            at += literals;
-            made += literals;
-            if (at == size) return made == room;
-        }
-        open = false;
-        if (room - made < MATCH_LIMIT || size - at < 2) return false;
-        const u32 offset = from[at] | u32(from[at + 1]) << 8;
-        at += 2;
-        u32 length = token & 15;
-        if (length == 15 && !extended(length)) return false;
-        length += MIN_MATCH;
-        if (offset == 0 || offset > made || length > room - made - LAST_LITERALS) return false;
-        repeat_apart<LANES>(to + made, offset, length, lane, group);
-        made += length;
-        return true;
-    }
-
     // What was found in a window.
     struct Found {
         Sequence mine;
@@ -99,20 +61,22 @@ struct Stream {
         u32 literals;  // how many
     };
 
-    // Reads the window, from its byte `next` on.
+    // Reads the window, from its byte `next` on; beyond it only lengths that go on there, of the first sequence.
     __device__ Found read(u32 next) {
         const u8* const bytes = reinterpret_cast<const u8*>(window);
-        const u32 end = min(size - at + next, WORD * WORDS - 1);
+        const u32 first = next, rest = size - at + first, end = min(rest, WORD * WORDS);
+        Found found = {};
+        u32 k = 0, begin = next;
+        // A length that goes on in further bytes; false if they do not end, or if it exceeds the room.
         const auto extended = [&](u32& behind, u32& length) {
             u32 more = 255;
-            while (more == 255 && behind < end) {
-                more = bytes[behind++];
+            while (more == 255 && behind < (k ? end : rest) && length <= room) {
+                more = behind < end ? bytes[behind] : from[at + behind - first];
                 length += more;
+                ++behind;
             }
             return more != 255;
         };
-        Found found = {};
-        u32 k = 0, begin = next;
         if (open) {
             token &= 15;
         } else {
@@ -135,10 +99,15 @@ struct Stream {
                 found.place = begin;
             }
             next = behind;
+            if (next >= end) {
+                ++k;
+                break;
+            }
             token = bytes[next];
             begin = next + 1;
         }
-        if (lane < k) found.mine.distance = bytes[found.place + found.mine.some] | u32(bytes[found.place + found.mine.some + 1]) << 8;
+        const u32 place = found.place + found.mine.some;
+        found.mine.distance = bytes[place] | u32(bytes[place + 1]) << 8;
         found.number = k;
         found.next = next;
         return found;
@@ -161,10 +130,11 @@ struct Stream {
         const u32 wrong = lanes_that<LANES>(mine.length && (mine.distance - 1 >= begin || begin + MATCH_LIMIT > room ||
                                                             mine.length > room - begin - LAST_LITERALS));
         const u32 before = made, behind = made + __shfl_sync(ALL, upto, LANES - 1, LANES), literals = at + found.next - first;
-        const bool good = !wrong && (!found.cut || (literals <= size && found.literals <= size - literals &&
-                                                    found.literals <= room - behind));
-        const bool some = good && (found.number || found.cut);
-        if (some) {
+        const bool some = found.number || found.cut;
+        // At the end of a stream zeros are read: a token without literals, and too few bytes are made.
+        const bool fits = found.literals <= size - literals && found.literals <= room - behind;
+        const bool good = some && !wrong && (fits || !found.cut);
+        if (good) {
             open = found.cut;
             at = literals + found.literals;
             made = behind + found.literals;
@@ -175,15 +145,9 @@ struct Stream {
         execute<LANES>(to, before, mine, begin, reinterpret_cast<const u8*>(window), found.place, lane, group);
         if (!under_way) return state;
         if (!good) return State::WRONG;
-        if (some) {
-            if (found.cut) copy_apart<LANES>(to + behind, from + literals, found.literals, lane);
-            return !found.cut || at < size ? state : made == room ? State::RIGHT : State::WRONG;
-        }
-        // A length that does not end in the window.
-        if (!alone()) return State::WRONG;
-        if (at == size) return State::RIGHT;
-        load();
-        return state;
+        if (!found.cut) return state;
+        copy_apart<LANES>(to + behind, from + literals, found.literals, lane);
+        return at < size ? state : made == room ? State::RIGHT : State::WRONG;
     }
 };
 

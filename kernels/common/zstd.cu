@@ -136,7 +136,7 @@ struct Frame {
         behind = at + stored;
         coded = kind == 2;
         if (coded) {
-            end = out.made + min(out.room - out.made, most);
+            end = out.made + most;
             if (!read_literals<LANES>(tables, out, from, at, behind, size, lane, group)) return false;
             __syncwarp(group);
             return block.begin(from, at, behind, size);
