@@ -42,8 +42,8 @@ def decompress(
     -------
     CuPy uint8 array, shape (chunks,)
         1 where a chunk gave exactly `chunk_bytes`; what others left in `out` means nothing. Others are also streams
-        of deflate with more than 16 blocks and one per 32 bytes, and frames of Zstandard with more than 16 and one per
-        256 bytes, which take long. On the current stream.
+        of deflate with more than 16 blocks and one per 32 bytes, and frames of Zstandard and ``"Blocks"`` with more
+        than 16 and one per 256 bytes, which take long. On the current stream.
 
     Raises
     ------
