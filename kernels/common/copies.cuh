@@ -5,18 +5,28 @@
 
 constexpr u32 AT_ONCE = 8, WORDS_AT_ONCE = 4;  // loads, whose latencies overlap; more words would need more registers
 
+// The first `number` bytes, at most so many as `bytes` has.
+template <u32 MOST>
+inline __device__ void load_bytes(u8 (&bytes)[MOST], const u8* from, u32 number) {
+#pragma unroll
+    for (u32 k = 0; k < MOST; ++k) {
+        if (k < number) bytes[k] = from[k];
+    }
+}
+template <u32 MOST>
+inline __device__ void store_bytes(u8* to, const u8 (&bytes)[MOST], u32 number) {
+#pragma unroll
+    for (u32 k = 0; k < MOST; ++k) {
+        if (k < number) to[k] = bytes[k];
+    }
+}
+
 // By one lane: bytes to places that none of them is in.
 inline __device__ void copy_alone(u8* to, const u8* from, u32 number) {
     for (u32 i = 0; i < number; i += AT_ONCE) {
         u8 bytes[AT_ONCE];
-#pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (k < number - i) bytes[k] = from[i + k];
-        }
-#pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (k < number - i) to[i + k] = bytes[k];
-        }
+        load_bytes(bytes, from + i, number - i);
+        store_bytes(to + i, bytes, number - i);
     }
 }
 
@@ -25,22 +35,10 @@ inline __device__ void copy_both_alone(u8* to, const u8* from, u32 number, u8* o
                                        u32 of_other) {
     constexpr u32 FEW = 4;
     u8 bytes[FEW], others[AT_ONCE];
-#pragma unroll
-    for (u32 k = 0; k < FEW; ++k) {
-        if (k < number) bytes[k] = from[k];
-    }
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; ++k) {
-        if (k < of_other) others[k] = from_other[k];
-    }
-#pragma unroll
-    for (u32 k = 0; k < FEW; ++k) {
-        if (k < number) to[k] = bytes[k];
-    }
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; ++k) {
-        if (k < of_other) other[k] = others[k];
-    }
+    load_bytes(bytes, from, number);
+    load_bytes(others, from_other, of_other);
+    store_bytes(to, bytes, number);
+    store_bytes(other, others, of_other);
     if (number > FEW) copy_alone(to + FEW, from + FEW, number - FEW);
     if (of_other > AT_ONCE) copy_alone(other + AT_ONCE, from_other + AT_ONCE, of_other - AT_ONCE);
 }
@@ -49,16 +47,9 @@ inline __device__ void copy_both_alone(u8* to, const u8* from, u32 number, u8* o
 inline __device__ void repeat_alone(u8* to, u32 period, u32 number) {
     while (number) {
         const u32 some = min(min(period, AT_ONCE), number);
-        const u8* const from = to - period;
         u8 bytes[AT_ONCE];
-#pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (k < some) bytes[k] = from[k];
-        }
-#pragma unroll
-        for (u32 k = 0; k < AT_ONCE; ++k) {
-            if (k < some) to[k] = bytes[k];
-        }
+        load_bytes(bytes, to - period, some);
+        store_bytes(to, bytes, some);
         to += some;
         number -= some;
         if (some == period) period *= 2;  // of what is there now

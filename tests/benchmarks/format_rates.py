@@ -276,7 +276,7 @@ def described(figures: Mapping[str, Any]) -> str:
     return "\n\n".join([
         f"Pinned memory to the device: {figures.get('pinned bytes per second', 0) / 1e9:.1f} GB/s.",
         table(columns, lines), *([table(of_steps, steps)] if steps else []),
-        f"Not measured: {', '.join(name for name in STORES if name not in figures['rows']) or 'nothing'}.",
+        f"Not measured: {'; '.join(name for name in STORES if name not in figures['rows']) or 'nothing'}.",
     ])  # fmt: skip
 
 

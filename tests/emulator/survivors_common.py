@@ -12,7 +12,6 @@ EQUIVALENT: Mapping[tuple[str, str, str], str] = {
     ("common/huffman.cuh", "read_huffman", "nbytes"): "one more weight, which is not counted",
     ("common/huffman.cuh", "read_huffman", "number (2)"): "one more turn, without symbols",
     ("common/codes.cuh", "read_codes", "symbols"): "one more share, of no symbol",
-    ("common/copies.cuh", "copy_alone", "k < number - i"): "loads bytes that it does not store",
     ("common/copies.cuh", "copy_alone", "number"): "one more turn, without bytes",
     ("common/copies.cuh", "copy_apart", "words"): "one more turn, without words",
     ("common/copies.cuh", "move_down", "number"): "one more turn, without bytes",
@@ -35,6 +34,8 @@ FASTER: Mapping[tuple[str, str, str], str] = {
     ("common/execute.cuh", "execute", "own || (mine.length && needed_end > made)"): "matches come later",
     ("common/execute.cuh", "execute", "rest & big | (1u << first)"): "all lanes copy what one could",
     ("common/execute.cuh", "execute", "rest | big & (1u << first)"): "all lanes copy what one could",
+    ("common/execute.cuh", "execute", "| (mine.length && needed_end >= made)"): "matches come later",
+    ("common/lz4.cu", "read", "behind >= end || (length == 15 && !ext"): "a sequence takes two windows",
     ("common/lz4.cu", "read", "ls > FEW_LITERALS || (behind >= end && k == 0 && !open)"):
         "a sequence takes two windows",
     ("common/sequences.cuh", "execute_some", "made > u32(out.literals - out.to)"): "one sequence after another",
