@@ -10,7 +10,7 @@ from kernels.common.constants import constant
 SOURCE = Path(__file__).with_suffix(".cu")
 
 THREADS = constant(SOURCE, "THREADS")
-LANES = (8, 16, 32)  # of a chunk
+LANES = (16, 32)  # of a chunk
 THREADS_AT_ONCE = 1024  # of a multiprocessor; with fewer threads of more chunks it decompresses faster
 FRAMINGS = ("Sized", "Blocks")
 

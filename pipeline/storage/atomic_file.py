@@ -96,20 +96,22 @@ class Target:
             If it cannot be opened, flushed or renamed. An existing file is left unchanged. Errors of the caller's own
             writes are left to `told`.
         """
-        part = self.beside(f".{later.token if later else secrets.token_hex(TOKEN_BYTES)}.part")
-        path = os.path.join(self.folder, part)
-        with listed(path) as forget, contextlib.ExitStack() as stack:
+        part = self._part(later.token if later else secrets.token_hex(TOKEN_BYTES))
+        with listed(os.path.join(self.folder, part)) as forget, contextlib.ExitStack() as stack:
             with told(self.path):
-                left = self.status(part) if later and later.begun else None  # None also if something has removed it
-                if later and not left:
-                    self._remove(part)  # of a run that cannot be continued
-                free = shutil.disk_usage(self.folder).free + (512 * left.st_blocks if left else 0)
+                earlier = self.status(part) if later else None  # None also if something has removed it
+                free = shutil.disk_usage(self.folder).free + (512 * earlier.st_blocks if earlier else 0)
+            left = earlier is not None and later is not None and later.begun
+            if earlier and not left:
+                part = self._part(secrets.token_hex(TOKEN_BYTES))
+                stack.enter_context(listed(os.path.join(self.folder, part)))
             if nbytes > free:
                 raise PipelineError(f"{self.path}: expected {nbytes} free bytes in {self.folder}, got {free}; ask for "
                                     "less or free space")  # fmt: skip
-            stack.callback(self._clean, part, later)  # after a success nothing has this name any more
+            path = os.path.join(self.folder, part)
             with told(self.path):  # closed before it gets its name
                 file = open(path, "r+b" if left else "x+b", opener=self._reopen if left else self._create)  # noqa: SIM115
+            stack.callback(self._clean, file, later)  # after a success nothing has its name any more
             try:
                 with contextlib.suppress(OSError):  # a file system without locks
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or an old list has it removed
@@ -119,17 +121,32 @@ class Target:
                     self._check(file.fileno(), nbytes)
                     os.fsync(file.fileno())
                     file.close()
-                    self._publish(part, publish)
+                    self._publish(os.path.basename(file.name), publish)
                 except OSError as error:
                     if not keep:
                         raise failed(self.path, error, "choose another place") from error
                     stack.pop_all()
                     forget()
-                    raise failed(self.path, error, self._keep(part, later)) from error
+                    raise failed(self.path, error, self._keep(os.path.basename(file.name), later)) from error
             finally:
                 with contextlib.suppress(OSError):
                     file.close()
             self._flush()
+
+    def aside(self, file: BinaryIO, later: Resumable) -> bool:
+        """Whether a temporary file waits with another name because that of an earlier run, which could be continued,
+        is still there: this run may be refused."""
+        return os.path.basename(file.name) != self._part(later.token)
+
+    def take_over(self, file: BinaryIO, later: Resumable) -> None:
+        """Have a temporary file that waits replace the one of the earlier run."""
+        part = self._part(later.token)
+        with told(self.path):
+            os.rename(os.path.basename(file.name), part, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        file.raw.name = os.path.join(self.folder, part)  # type: ignore[attr-defined]
+
+    def _part(self, token: str) -> str:
+        return self.beside(f".{token}.part")
 
     def write(self, content: bytes) -> None:
         """Write all of the file; PipelineError if that is not possible."""
@@ -149,9 +166,9 @@ class Target:
         with contextlib.suppress(OSError):
             os.unlink(part, dir_fd=self.descriptor)
 
-    def _clean(self, part: str, later: Resumable | None) -> None:
+    def _clean(self, file: BinaryIO, later: Resumable | None) -> None:
         if not (later and later.kept()):
-            self._remove(part)
+            self._remove(os.path.basename(file.name))
 
     def _reopen(self, path: str, flags: int) -> int:
         """Open the temporary file of an earlier run."""
@@ -230,16 +247,6 @@ def reserved(path: str | os.PathLike[str]) -> Iterator[Target]:
             yield target
     finally:
         close(descriptor)
-
-
-@contextlib.contextmanager
-def whole_file(
-    path: str | os.PathLike[str], nbytes: int, keep: bool = False, later: Resumable | None = None,
-    publish: Publish | None = None,
-) -> Iterator[BinaryIO]:  # fmt: skip
-    """`Target.whole` of a path that is reserved meanwhile."""
-    with reserved(path) as target, target.whole(nbytes, keep, later, publish) as file:
-        yield file
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:

@@ -8,9 +8,10 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 
 from pipeline.errors import PipelineError
-from pipeline.storage.atomic_file import told, whole_file
+from pipeline.storage.atomic_file import reserved, told
 from pipeline.storage.identity import identify_output
 from pipeline.storage.leftovers import Resumable, remove_leftovers
 from pipeline.storage.output_array import OutputFile
@@ -26,7 +27,7 @@ def output_file(
     """Allocate a temporary file for an array next to an output, in the format that its suffix says.
 
     A Zarr store has chunks of that shape. With `later`, the file may be left for a later run, or be the one that an
-    earlier run has left.
+    earlier run has left; where this run starts over, that one stays until somebody waits for the allocation.
 
     Yields
     ------
@@ -43,7 +44,8 @@ def output_file(
     nbytes, after = layout.whole, len(layout.header) + layout.nbytes
     remove_leftovers()
     with (
-        whole_file(path, nbytes, keep=True, later=later, publish=layout.publish) as file,
+        reserved(path) as target,
+        target.whole(nbytes, keep=True, later=later, publish=layout.publish) as file,
         ThreadPoolExecutor(1, "allocate") as thread,
     ):
         with told(path):
@@ -52,13 +54,24 @@ def output_file(
                 file.seek(after)
                 file.write(layout.footer)
             file.flush()
+        lock, started = Lock(), list[Future[None]]()
+
+        def allocation() -> Future[None]:
+            with lock:
+                if not started:
+                    if later and target.aside(file, later):
+                        target.take_over(file, later)
+                    started.append(thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes))
+            return started[0]
+
         # A file system in memory allocates 12 GB/s: do it while workers start. Threads that touch unallocated pages get
         # half of that together, and allocating beside threads that write takes several times as long.
-        allocation = thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes)
+        if not (later and target.aside(file, later)):
+            allocation()
 
         def ready() -> OutputFile:
             native = Spec(spec.shape, spec.dtype.newbyteorder("="))
-            mappable = _allocated(allocation, file.fileno(), nbytes, path)
+            mappable = _allocated(allocation(), file.fileno(), nbytes, path)
             identity, start = identify_output(file.fileno()), len(layout.header)
             if layout.tiles is None:
                 return OutputFile(file.name, start, native, mappable, identity)

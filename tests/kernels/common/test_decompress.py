@@ -18,6 +18,8 @@ from tests.cases.zstd_small import zstd_cases
 
 pytestmark = pytest.mark.gpu
 
+DATA = b"abc" * 99
+
 
 @pytest.mark.parametrize("case", [*lz4_cases(), *inflate_cases(), *zstd_cases()], ids=str)
 def test_small_inputs(cp: Any, case: Case) -> None:
@@ -57,12 +59,23 @@ def test_fewer_chunks_get_more_lanes(cp: Any, codec: Any) -> None:
 
 
 @pytest.mark.parametrize("lanes", zstd.LANES)
-def test_chunks_get_as_many_lanes_as_there_are_for_them(cp: Any, monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
-    loaded, load, data = list[str](), nvrtc.load, b"abc" * 99
-    monkeypatch.setattr(nvrtc, "load", lambda source, instance: loaded.append(instance) or load(source, instance))
-    for framing, chunk in (("Zstd", in_frame(data)), ("Sized", sized(compressed(data), len(data)))):
-        assert decompressed_by(cp, [chunk] * 5, len(data), framing, lanes) == [data] * 5
-    assert loaded == [f"zstd<{lanes}>", f"lz4<Sized, {lanes}>"]
+def test_frames_get_as_many_lanes_as_there_are_for_them(cp: Any, monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+    _decompressed_by(cp, monkeypatch, in_frame(DATA), "Zstd", lanes, zstd.instance(lanes))
+
+
+@pytest.mark.parametrize("lanes", lz4.LANES)
+def test_blocks_get_as_many_lanes_as_there_are_for_them(cp: Any, monkeypatch: pytest.MonkeyPatch, lanes: int) -> None:
+    chunk = sized(compressed(DATA), len(DATA))
+    _decompressed_by(cp, monkeypatch, chunk, "Sized", lanes, lz4.instance("Sized", lanes))
+
+
+def _decompressed_by(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, chunk: bytes, framing: str, lanes: int, instance: str
+) -> None:
+    loaded, load = list[str](), nvrtc.load
+    monkeypatch.setattr(nvrtc, "load", lambda source, name: loaded.append(name) or load(source, name))
+    assert decompressed_by(cp, [chunk] * 5, len(DATA), framing, lanes) == [DATA] * 5
+    assert loaded == [instance]
 
 
 def test_nothing(cp: Any) -> None:

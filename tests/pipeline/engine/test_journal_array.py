@@ -13,7 +13,7 @@ from pipeline.engine import journal_file, unfinished
 from pipeline.engine.journal import Journal
 from pipeline.engine.journal_file import JournalFile
 from pipeline.engine.outcome import Outcome
-from pipeline.errors import UsageError, VerificationError
+from pipeline.errors import PipelineError, UsageError, VerificationError
 from pipeline.storage.leftovers import remove_leftovers
 from tests.cases.format_case import package_of
 from tests.pipeline.engine.journaled import Runner
@@ -172,6 +172,36 @@ def test_rerun_without_resume_begins_anew(runner: Runner, folder: Path) -> None:
     transpose(runner, folder, 3)
     part(folder).write_bytes(b"something else")
     assert transpose(runner, folder) is not None and "starts over" in runner.said[0]
+    check(runner, folder)
+
+
+@pytest.mark.parametrize("error", [PipelineError("no workers"), KeyboardInterrupt()])
+def test_rerun_that_is_refused_leaves_the_unfinished_run(
+    runner: Runner, folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """As by a cluster that cannot be opened; there is room for one file, not for two."""
+    from pipeline.engine import array
+    from pipeline.storage import atomic_file
+
+    transpose(runner, folder)
+    items = len(runner.logged)
+    (folder / "t.npy").unlink()
+    transpose(runner, folder, 3)
+    before, left = committed(), part(folder)
+
+    def refused(*_: Any) -> None:
+        raise error
+
+    free = atomic_file.shutil.disk_usage(folder)._replace(free=MATRIX.nbytes // 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_file.shutil, "disk_usage", lambda _: free)
+        patch.setattr(array, "cut_regions", refused)
+        with pytest.raises(type(error)):
+            transpose(runner, folder)
+    assert part(folder) == left and runner.said == []
+    remove_leftovers()
+    assert transpose(runner, folder, resume=True) is not None and "continues" in runner.said[0]
+    assert before and len(runner.logged) == items - before
     check(runner, folder)
 
 

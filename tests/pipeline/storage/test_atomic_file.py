@@ -14,8 +14,9 @@ import pytest
 
 from pipeline.errors import PipelineError
 from pipeline.storage import atomic_file
-from pipeline.storage.atomic_file import reserved, whole_file, write_file
+from pipeline.storage.atomic_file import reserved, write_file
 from pipeline.storage.leftovers import Resumable
+from tests.pipeline.storage.whole_file import whole_file
 
 STRANGE = ["-", "--help", "a b", "a\nb", "\x1b[31mred", "*", "[1]", "'", '"', "\udcff", "é", ".hidden", "x" * 255,
            "ü" * 127 + "x", "..a", "~"]  # fmt: skip

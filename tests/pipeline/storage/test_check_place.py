@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UsageError
-from pipeline.storage.atomic_file import whole_file, write_file
+from pipeline.storage.atomic_file import write_file
 from pipeline.storage.check_place import check_place
+from tests.pipeline.storage.whole_file import whole_file
 
 
 def refused(path: str | Path) -> str:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from pipeline.storage import leftovers
-from pipeline.storage.atomic_file import whole_file
 from pipeline.storage.leftovers import FOLDER, Resumable, listed, remove_leftovers, remove_part
 from pipeline.storage.output_lock import this_process
 from pipeline.storage.state import JOURNAL_SUFFIX, JOURNALS, open_state
+from tests.pipeline.storage.whole_file import whole_file
 
 WRITE = """
 import sys, time
-from pipeline.storage.atomic_file import whole_file
+from tests.pipeline.storage.whole_file import whole_file
 with whole_file(sys.argv[1], 10**6) as file:
     file.write(bytes(10**6))
     print("written", flush=True)
@@ -191,7 +191,7 @@ def unlink(path, **folder):
         raise OSError(5, "Input/output error")
     real(path, **folder)
 os.unlink = unlink
-from pipeline.storage.atomic_file import whole_file
+from tests.pipeline.storage.whole_file import whole_file
 with whole_file({str(data / "out")!r}, 3) as file:
     raise SystemExit(3)
 """
