@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.tiles import ahead
+from kernels.common.row_tiles import ahead
 from kernels.matmul.check_each import EachCheck, float_check
 from kernels.matmul.check_floats import FloatCheck
 from kernels.matmul.check_integers import IntegerCheck

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from kernels.common.compiled_check import MOST, CompiledCheck, PutTogether
-from kernels.common.runs import in_order
+from kernels.common.row_places import in_order
 from kernels.histogram.bracket import bracket_of
 from kernels.histogram.leaves import LEAVES, leaves_of
 

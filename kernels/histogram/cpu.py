@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.common.runs import in_order
+from kernels.common.row_places import in_order
 from kernels.histogram.binning import Binning
 
 SOURCE = Path(__file__).with_suffix(".cpp")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.common import device, dtypes, nvrtc
 from kernels.common.counters import counter_bytes, counter_layout
-from kernels.common.packed import Launch
+from kernels.common.launch import Launch
 from kernels.histogram.binning import Binning
 from kernels.histogram.guess import key_of, steps_of
 from kernels.histogram.halves import half_bytes, halves

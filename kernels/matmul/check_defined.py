@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common import cxx
-from kernels.common.tiles import on_tiles, tiles
+from kernels.common.row_tiles import on_tiles, tiles
 from kernels.matmul.check_lines import TYPES, Array, Batch
 from kernels.matmul.factors import Factors, of_batch
 from kernels.matmul.formats import BITS, HALF_WAY, LOST, Format

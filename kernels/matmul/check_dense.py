@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles
+from kernels.common.row_tiles import on_tiles
 from kernels.matmul.check_groups import Groups
 from kernels.matmul.check_limits import Compared, Limits, OfColumns, gammas
 from kernels.matmul.check_lines import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kernels.common import cxx
-from kernels.common.tiles import on_tiles, tiles
+from kernels.common.row_tiles import on_tiles, tiles
 from kernels.matmul.check_defined import Definition
 from kernels.matmul.check_floats import FloatCheck, Side
 from kernels.matmul.check_limits import SMALL

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles, tiles
+from kernels.common.row_tiles import on_tiles, tiles
 from kernels.matmul.check_exactly import DefinedCheck
 from kernels.matmul.check_limits import LOOSE, SMALL, is_loose, share_of
 from kernels.matmul.check_lines import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.tiles import tiles
+from kernels.common.row_tiles import tiles
 from kernels.matmul.check_defined import Support, defined, functions
 from kernels.matmul.check_lines import Array, Batch, Lines
 from kernels.matmul.check_measured import Measured

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles
+from kernels.common.row_tiles import on_tiles
 from kernels.matmul.check_compiled import functions
 from kernels.matmul.check_dense import DenseSums
 from kernels.matmul.check_groups import Groups, groups_and_rounds, random_groups, single_columns

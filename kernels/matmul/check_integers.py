@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.common.tiles import on_tiles, tiles
+from kernels.common.row_tiles import on_tiles, tiles
 from kernels.matmul.check_lines import row_tiles, work
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import INTEGERS

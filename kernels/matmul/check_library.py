@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles
+from kernels.common.row_tiles import on_tiles
 from kernels.matmul.check_defined import functions, sums_and_sizes
 from kernels.matmul.check_floats import ADDITION, FloatCheck, Side
 from kernels.matmul.check_groups import Groups, signed_groups, signed_groups_and_rounds

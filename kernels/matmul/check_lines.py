@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.tiles import HEIGHT, tiles
+from kernels.common.row_tiles import HEIGHT, tiles
 from kernels.matmul.factors import of_batch
 
 NUMBER = 64  # multiplications that take NumPy as long as all it does to a number besides

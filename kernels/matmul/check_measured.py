@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles
+from kernels.common.row_tiles import on_tiles
 from kernels.matmul.check_lines import Array, Batch, Lines, row_tiles, scaled_back
 from kernels.matmul.factors import Factors
 from kernels.matmul.formats import Format

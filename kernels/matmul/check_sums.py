@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.common.tiles import on_tiles, tiles
+from kernels.common.row_tiles import on_tiles, tiles
 from kernels.matmul.check_compiled import CACHE_LINE, GroupsOf, LimitsOf, Matrix, RoundsOf, aligned, depth_of, matrix_of
 from kernels.matmul.check_defined import Support
 from kernels.matmul.check_groups import Groups

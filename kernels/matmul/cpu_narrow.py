@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common import cxx
-from kernels.common.tiles import on_tiles
-from kernels.common.tiles import tiles as tiles_of
+from kernels.common.row_tiles import on_tiles
+from kernels.common.row_tiles import tiles as tiles_of
 from kernels.matmul import cpu_direct
 from kernels.matmul.cpu import INNER, PIECE, ROWS, CpuProduct, Scales, tiles
 from kernels.matmul.cpu_deferred import Deferred, Dots, address_of, lines_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels.common.tiles import ahead, finish, tiles
+from kernels.common.row_tiles import ahead, finish, tiles
 
 HELD = 2**24  # approximate number of elements of A and B held at a time
 READ = 2**21  # elements that a thread reads at a time; with a quarter of them Python makes more than twice the calls

@@ -12,7 +12,7 @@
 //   find_uncertain       finds elements of a product of floats whose error may be too large
 //   dot_products         computes these term by term
 //
-// residue.py and tiles.py launch these kernels. Faster kernels for some shapes of floats are in small.cu (small matrices)
+// residue.py and planes.py launch these kernels. Faster kernels for some shapes of floats are in small.cu (small matrices)
 // and small_k.cu (few products in a sum); gpu.py chooses. docs/matmul.md says why it works.
 //
 // A line is a row of A or a column of B; lines are numbered across all matrices of a stack. In planes a line is contiguous.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.common.once import once_per_process
-from kernels.common.tiles import on_tiles
+from kernels.common.row_tiles import on_tiles
 
 NO_HALF_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 # Rows of a call of BLAS, which packs B for each, and takes an eighth longer for so few; or a share of what is left, so

@@ -13,8 +13,8 @@ from kernels.common.checks import check_array
 from kernels.common.constants import constant
 from kernels.matmul.formats import FORMATS, bits_of, moduli_for
 from kernels.matmul.memory import DEPTH, INNER, WORDS, ceil_div, empty, matrices_of, numbered, zeros
+from kernels.matmul.planes import HOPPER, LARGE, MOST_STAGES, SMALL, Planes, Sizes, Tile, Totals, Warps, choose_tile
 from kernels.matmul.rounding import too_large
-from kernels.matmul.tiles import HOPPER, LARGE, MOST_STAGES, SMALL, Planes, Sizes, Tile, Totals, Warps, choose_tile
 
 SOURCE = Path(__file__).with_name("gpu.cu")
 

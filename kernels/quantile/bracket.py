@@ -20,7 +20,7 @@ import numpy as np
 from kernels.common import device
 from kernels.common.checks import check_address, check_array
 from kernels.common.memory import current_stream, empty
-from kernels.quantile.gathered import (
+from kernels.quantile.bracket_steps import (
     BLOCKS_PER_SM,
     INSTANCES,
     KEPT,

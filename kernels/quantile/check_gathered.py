@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.runs import as_matrix
+from kernels.common.row_places import as_matrix
 
 
 def places(numbers: NDArray[Any]) -> NDArray[np.uint64]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.runs import as_matrix
+from kernels.common.row_places import as_matrix
 from kernels.quantile.keys import to_keys, to_samples
 
 Lines = NDArray[np.int64]

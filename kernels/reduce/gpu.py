@@ -12,8 +12,8 @@ from kernels.common import device, nvrtc
 from kernels.common.checks import check_array
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES
+from kernels.common.launch import Launch
 from kernels.common.memory import current_stream, pooled_empty
-from kernels.common.packed import Launch
 from kernels.reduce import partial as layout
 from kernels.reduce.exact_sum import SQUARE_BITS, SQUARE_WORDS, SUM_BITS, SUM_WORDS
 

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.tiles import limited, on_tiles
+from kernels.common.row_tiles import limited, on_tiles
 from pipeline.engine.array_plan import ArrayPlan, random_of
 from pipeline.storage.array_file import ArrayFile, read_region
 from pipeline.storage.mapped_input import MADV_POPULATE_READ, MappedFiles

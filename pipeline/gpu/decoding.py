@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.checksums import agree
-from kernels.common.decode import unshuffle
 from kernels.common.decompress import decompress
 from kernels.common.memory import empty, to_pinned, zeros
+from kernels.common.stored_samples import unshuffle
 from pipeline.gpu.loads import Begun, to_native
 from pipeline.gpu.slabs import Plan, counts_of
 from pipeline.gpu.transfer import gather

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.decode import unpack
+from kernels.common.stored_samples import unpack
 from pipeline.errors import PipelineError
 from pipeline.gpu.pinned import Checks
 from pipeline.gpu.transfer import PINNED, Arriving, Transfer, gather, opened, transfer, transfer_path

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.common.checksums import CHECKSUM_BYTES
-from kernels.common.decode import SHUFFLED
 from kernels.common.decompress import MOST_BYTES
+from kernels.common.stored_samples import SHUFFLED
 from pipeline.storage.blocks import decode_whole
 from pipeline.storage.formats.codecs import GZIP, ZLIB, Decoder, Inflate, Step, Unshuffle, crc32c, lz4, zstd
 from pipeline.storage.formats.hdf5_filters import fletcher32, lz4_blocks, zstd_frame

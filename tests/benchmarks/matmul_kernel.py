@@ -18,8 +18,8 @@ from kernels.matmul import residue
 from kernels.matmul.cpu import CpuProduct
 from kernels.matmul.formats import multiplied
 from kernels.matmul.gpu import exact_matmul
+from kernels.matmul.planes import HOPPER, Tile, Warps
 from kernels.matmul.residue import ResidueProduct
-from kernels.matmul.tiles import HOPPER, Tile, Warps
 from kernels.study.roofline import product, read_stream
 from tests.benchmarks.common import device_medians, save
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.cases.bracket_small import bracket_cases
 from tests.cases.case import Case
 from tests.cases.checksums_small import checksums_cases
-from tests.cases.decode_small import decode_cases
 from tests.cases.digest_small import digest_cases
 from tests.cases.grouped_small import grouped_cases
 from tests.cases.histogram_small import histogram_cases, ladder_cases
@@ -21,6 +20,7 @@ from tests.cases.reduce_small import exact_cases
 from tests.cases.rows_small import rows_cases
 from tests.cases.select_small import select_cases
 from tests.cases.stencil_small import window_cases
+from tests.cases.stored_small import decode_cases
 from tests.cases.study_small import (
     architecture_cases,
     failure_cases,

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from kernels.common import device
 from kernels.common.memory import current_stream
 from kernels.quantile import bracket
-from kernels.quantile import gathered as steps
-from kernels.quantile.gathered import KEPT, LEVELS, TARGETS, Kept, Search, sums_of
+from kernels.quantile import bracket_steps as steps
+from kernels.quantile.bracket_steps import KEPT, LEVELS, TARGETS, Kept, Search, sums_of
 from kernels.quantile.gpu import WIDE
 from kernels.quantile.keys import to_keys
 from kernels.quantile.ranges import HEAVY, MOST_TOGETHER, Range, Ranges, Target, range_words, ranges_of, targets_of

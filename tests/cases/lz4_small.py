@@ -97,7 +97,8 @@ def decompressed_by(cp: Any, chunks: Sequence[bytes], room: int, framing: str, l
     starts = np.cumsum(before + sizes) - sizes
     stored = np.frombuffer(b"".join(gap + chunk for gap, chunk in zip(gaps, chunks, strict=True)), np.uint8)
     out = cp.asarray(np.full(2 * len(chunks) * room, GUARD, np.uint8))
-    most = lanes * len(chunks) // device.limits().multiprocessors + 1 if lanes > LANES[0] else 0
+    least = (zstd if framing in zstd.FRAMINGS else lz4).LANES[0]
+    most = lanes * len(chunks) // device.limits().multiprocessors + 1 if lanes > least else 0
     with patch.object(lz4, "THREADS_AT_ONCE", most), patch.object(zstd, "THREADS_AT_ONCE", most):
         right = decompress(cp.asarray(stored), starts, sizes, out, places, room, framing)
     rows, right = out.get().reshape(-1, room), right.get()

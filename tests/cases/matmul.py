@@ -15,9 +15,9 @@ from kernels.common import device
 from kernels.matmul import residue
 from kernels.matmul.cpu_narrow import product_on_cpu
 from kernels.matmul.formats import DTYPES, FORMATS, INTEGERS, multiplied, result_dtype
+from kernels.matmul.planes import HOPPER, Tile, Warpgroups, Warps
 from kernels.matmul.reference import exact_float, exact_integer
 from kernels.matmul.residue import ResidueProduct
-from kernels.matmul.tiles import HOPPER, Tile, Warpgroups, Warps
 from tests.cases.case import Case
 from tests.cases.sizes import ON_GPU
 

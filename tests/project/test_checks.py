@@ -41,7 +41,7 @@ COMMON = {
     **CACHED,
     "kernels.common.cxx": "compiles, and knows of no job",
 }
-RUNS = {"kernels.common.runs": "where rows are in an array"}
+RUNS = {"kernels.common.row_places": "where rows are in an array"}
 PAIRS = {
     "histogram": Pair(
         ("histogram.cpu", "histogram.gpu", "histogram.launch", "histogram.finite_range"),
@@ -101,7 +101,7 @@ PAIRS = {
             **COMMON,
             "kernels.matmul.formats": "formats, and the number of bits that the definition keeps",
             "kernels.common.constants": "reads these numbers",
-            "kernels.common.tiles": "gives parts of the work to threads, and knows nothing of it",
+            "kernels.common.row_tiles": "gives parts of the work to threads, and knows nothing of it",
             "kernels.common.once": "makes those threads once in a process",
         },
     ),

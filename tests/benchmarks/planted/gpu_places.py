@@ -23,10 +23,10 @@ import workflows.by_rows
 import workflows.calibration
 import workflows.histogram
 import workflows.transpose
+from kernels.matmul.planes import Warpgroups, Warps
 from kernels.matmul.residue import ResidueProduct
 from kernels.matmul.small import SmallProduct
 from kernels.matmul.small_k import SmallKProduct
-from kernels.matmul.tiles import Warpgroups, Warps
 from pipeline.gpu.transfer import Transfer
 from tests.benchmarks.planted.faults import BASIC, COUNTS, READ, Bytes, Fault
 from tests.benchmarks.planted.injector import CHECK, COMPUTE, INJECTOR

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.common import cache, checksums, decode, device, inflate, lz4, nvrtc, zstd
+from kernels.common import cache, checksums, device, inflate, lz4, nvrtc, stored_samples, zstd
 from kernels.digest import gpu as digest_gpu
 from kernels.histogram import grouped
 from kernels.histogram.guess import key_of
 from kernels.histogram.launch import C_TYPES, KEY_TYPES
 from kernels.map import gpu
-from kernels.matmul import residue, small, small_k, tiles
+from kernels.matmul import planes, residue, small, small_k
 from kernels.matmul.formats import FORMATS, MOST_PRODUCTS, bits_of, moduli_for
-from kernels.quantile import gathered
+from kernels.quantile import bracket_steps
 from kernels.quantile import gpu as quantile
 from kernels.reduce import gpu as reduce_device
 from kernels.reduce import gpu_powers
@@ -100,7 +100,7 @@ def _residue(architecture: str) -> list[str]:
     names = list(residue.INSTANCES)
     if architecture != device.HOPPER:
         return names
-    names += [tiles.HOPPER.kernel]
+    names += [planes.HOPPER.kernel]
     for name, c_type in residue.C_TYPES.items():
         own = bits_of(np.dtype(name))
         others = (own, own) if name in FORMATS else (7, 64)
@@ -163,7 +163,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "reduce/gpu_powers": lambda _: list(gpu_powers.INSTANCES),
     "stencil/gpu": _stencil_gpu,
     "quantile/gpu": lambda _: list(quantile.INSTANCES),
-    "quantile/bracket": lambda _: list(gathered.INSTANCES),
+    "quantile/bracket": lambda _: list(bracket_steps.INSTANCES),
     "histogram/grouped": lambda _: list(grouped.INSTANCES),
     "select/gpu": lambda _: list(select.INSTANCES),
     "study/matmul": lambda _: _matmul(),
@@ -178,7 +178,7 @@ INSTANCES: dict[str, Callable[[str], list[str]]] = {
     "study/architecture": lambda _: list(architecture_study.INSTANCES.values()),
     "study/failures": lambda _: list(dict.fromkeys(failures.INSTANCES.values())),
     "study/roofline": lambda _: list(roofline.INSTANCES),
-    "common/decode": lambda _: list(decode.INSTANCES),
+    "common/stored_samples": lambda _: list(stored_samples.INSTANCES),
     "common/lz4": lambda _: list(lz4.INSTANCES),
     "common/inflate": lambda _: list(inflate.INSTANCES),
     "common/zstd": lambda _: list(zstd.INSTANCES),

@@ -17,7 +17,7 @@ PRODUCTION = {
     "reduce/gpu_powers": r"\w+",
     "study/stencil": "", "transpose/gpu": "production", "study/reduce": "", "map/gpu": "production",
     "study/histogram": "", "study/map": "", "study/transpose": "", "study/failures": "", "study/architecture": "",
-    "study/roofline": r"\w+", "common/decode": r"\w+", "common/lz4": r"\w+", "common/inflate": r"\w+",
+    "study/roofline": r"\w+", "common/stored_samples": r"\w+", "common/lz4": r"\w+", "common/inflate": r"\w+",
     "common/zstd": r"\w+",
     "common/checksums": r"\w+",
     "digest/gpu": r"\w+", "quantile/gpu": r"\w+", "quantile/bracket": r"\w+",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.common import cxx
 from kernels.common.rounded import interpolated
-from kernels.common.runs import as_matrix, in_order
+from kernels.common.row_places import as_matrix, in_order
 from tests.cases.reduce import DTYPES, any_bits, extreme, ordinary, subnormal
 
 WEIGHTS = (Fraction(0), Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(3, 4), Fraction(1, 10), Fraction(99, 100),

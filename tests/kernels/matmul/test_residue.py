@@ -11,11 +11,11 @@ import pytest
 
 import workflows.matmul
 from kernels.common import device
-from kernels.matmul import residue, tiles
+from kernels.matmul import planes, residue
 from kernels.matmul.formats import multiplied
 from kernels.matmul.gpu import exact_matmul
+from kernels.matmul.planes import HOPPER, LARGE, SMALL, Warpgroups, Warps
 from kernels.matmul.residue import ResidueProduct
-from kernels.matmul.tiles import HOPPER, LARGE, SMALL, Warpgroups, Warps
 from tests.benchmarks import matmul_kernel
 from tests.cases.matmul import (
     EVERY_KIND,
@@ -76,7 +76,7 @@ def test_any_parts(cp: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, inner: 
 def test_any_tile_and_any_number_of_stages(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any, shared: int) -> None:
     limits = replace(device.limits(), shared_per_block=min(shared, device.limits().shared_per_block))
     monkeypatch.setattr(device, "limits", lambda: limits)
-    stages = tiles.stages_of(tile)
+    stages = planes.stages_of(tile)
     assert stages == (2 if tile == LARGE and shared == 65536 else 4)
     multiplied_with(cp, monkeypatch, Warps(*tile, stages))
 
@@ -100,7 +100,7 @@ def multiplied_with(cp: Any, monkeypatch: pytest.MonkeyPatch, tile: Any) -> None
 
 @pytest.mark.gpu
 def test_more_matrices_than_a_grid_has_blocks_along_y(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "MAX_MATRICES", 2)
+    monkeypatch.setattr(planes, "MAX_MATRICES", 2)
     random = generator("matrices")
     a, b = random.standard_normal((5, 1, 3, 4)), random.standard_normal((3, 4, 2))
     same_bits(in_residues(cp.asarray(a), cp.asarray(b)).get(), on_cpu(a, b))

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernels.common import device
-from kernels.quantile import bracket, gathered, ranges
+from kernels.quantile import bracket, bracket_steps, ranges
 from kernels.quantile.bracket import Found, find_on_device
 from kernels.quantile.gpu import WIDE, count_around_on_device, count_cells_on_device
 from kernels.quantile.keys import to_keys, to_sample
@@ -164,7 +164,7 @@ def test_what_finds_no_room_is_found_by_passes(
 ) -> None:
     make_room = bracket._Read._make_room
     monkeypatch.setattr(bracket._Read, "_make_room", lambda read, levels, share: make_room(read, levels, 0.0))
-    for module in (bracket, gathered):
+    for module in (bracket, bracket_steps):
         monkeypatch.setattr(module, "TILE_BYTES", 64)
     samples = (np.random.default_rng(6).normal(size=30_001) * 1e6).astype(dtype)
     search, on_device = begun(dtype, quantiles), cp.asarray(samples)
@@ -176,7 +176,7 @@ def test_what_finds_no_room_is_found_by_passes(
 
 def test_a_sample_that_is_not_counted_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = cp.asarray(np.random.default_rng(5).normal(size=30_001))
-    queue = gathered.queue_read
+    queue = bracket_steps.queue_read
 
     def shorter(samples: Any, *others: Any) -> None:
         queue(samples[:-1], *others)

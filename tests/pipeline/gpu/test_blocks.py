@@ -30,7 +30,7 @@ from pipeline.storage.chunks import Region, plan
 from pipeline.storage.protocol import BYTEORDERS, PACKED, Byteorder
 from pipeline.storage.sources import Source, open_source
 from pipeline.timeline import Timeline
-from tests.cases.decode_small import unpacked
+from tests.cases.stored_small import unpacked
 from tests.emulator.kvikio import install
 
 LEAST = 2 * CHUNKS * SLOTS * LEAST_BLOCK_BYTES

@@ -10,7 +10,7 @@ import pytest
 import pipeline
 import workflows.order_statistics
 import workflows.quantile
-from kernels.quantile import bracket, gathered
+from kernels.quantile import bracket, bracket_steps
 from kernels.quantile.search import Search
 from pipeline.errors import VerificationError
 
@@ -94,16 +94,16 @@ def test_one_read_finds_and_proves_a_median(cp: Any, passes: list[str], dtype: s
 
 def test_a_run_that_differs_from_what_was_read_is_noticed(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts that are checked are made as those of the read are."""
-    queue = gathered.queue_proof
+    queue = bracket_steps.queue_proof
 
     def wrong(samples: Any, *others: Any) -> None:
         queue(samples, *others)
         if samples.size < SIZE:
             *_, proof, _, _ = others
-            proof[gathered.KEPT + 1] += 1
-            proof[gathered.KEPT + 2] -= 1
+            proof[bracket_steps.KEPT + 1] += 1
+            proof[bracket_steps.KEPT + 2] -= 1
 
-    monkeypatch.setattr(gathered, "queue_proof", wrong)
+    monkeypatch.setattr(bracket_steps, "queue_proof", wrong)
     samples = cp.asarray(FLOATS.astype(np.float64) + np.arange(SIZE) / SIZE)
     for q in ([0.5], [0.1, 0.5, 0.9]):
         with pytest.raises(VerificationError, match="samples below"):

@@ -22,7 +22,7 @@ THREADS, PACK = constant(SOURCE, "THREADS"), constant(SOURCE, "PACK")
 PACKED_BITS = (10, 12, 14)
 WORD = 4  # bytes of a load
 SHUFFLED = (2, 4, 8)  # bytes of an item
-_empty = partial(empty, "decode")
+_empty = partial(empty, "stored samples")
 
 
 def unpack(stored: Any, bits: int, signed: bool, big: bool) -> Any:

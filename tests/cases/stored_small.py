@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.common.decode import PACK, PACKED_BITS, SHUFFLED, THREADS, unpack, unshuffle
+from kernels.common.stored_samples import PACK, PACKED_BITS, SHUFFLED, THREADS, unpack, unshuffle
 from tests.cases.case import RANDOM, Case, same
 
-STEM = "common/decode"
+STEM = "common/stored_samples"
 
 
 def unpacked(stored: NDArray[np.uint8], bits: int, signed: bool, big: bool) -> NDArray[Any]:

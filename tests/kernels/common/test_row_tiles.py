@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from kernels.common import tiles as module
-from kernels.common.tiles import ahead, finish, limited, on_tiles, tiles
+from kernels.common import row_tiles as module
+from kernels.common.row_tiles import ahead, finish, limited, on_tiles, tiles
 
 LIMIT = 20  # seconds to wait for what takes milliseconds
 

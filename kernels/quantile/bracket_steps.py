@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from kernels.common import device, nvrtc
 from kernels.common.constants import constant
 from kernels.common.dtypes import C_TYPES, instance
+from kernels.common.launch import Launch
 from kernels.common.memory import Stream, current_stream, empty, pooled_zeros
-from kernels.common.packed import Launch
 from kernels.quantile.gpu import MOST, THREADS, TILE_BYTES, WIDE
 from kernels.quantile.keys import bits_of
 from kernels.quantile.ranges import Picked

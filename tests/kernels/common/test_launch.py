@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.common.launch import Launch
 from kernels.common.nvrtc import Kernel
-from kernels.common.packed import Launch
 
 # Arguments and the bytes that a kernel gets of each.
 ARRAY = SimpleNamespace(data=SimpleNamespace(ptr=0x7F00_1234_5678))

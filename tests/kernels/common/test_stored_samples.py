@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.common.decode import unpack, unshuffle
+from kernels.common.stored_samples import unpack, unshuffle
 from tests.cases.case import Case
-from tests.cases.decode_small import decode_cases, stored_bytes, unpacked
+from tests.cases.stored_small import decode_cases, stored_bytes, unpacked
 
 pytestmark = pytest.mark.gpu
 
