@@ -39,7 +39,7 @@ template <int PARTS> struct Window<float16, PARTS> {
     }
     // Whether exponents are so close that float64 sums the squares of a tile exactly.
     static __device__ bool narrow(u32 largest, u32 smallest, int) {
-        return (largest >> 10) - (smallest >> 10) <= (53 - LOG_SIZE - 22) / 2;
+        return int(largest >> 10) - int(smallest >> 10) <= (53 - LOG_SIZE - 22) / 2;
     }
     __device__ void add(const Tile<float16>& tile, bool narrow) {
         if (!(PARTS & SQUARES) || narrow) {
@@ -83,8 +83,8 @@ template <int PARTS> struct Window<float, PARTS> {
     // Whether exponents are so close that float64 sums a tile exactly, and the remainders of its squares after the first
     // level: 16 times half a unit of that level is less than 2^53 times the last bit of the smallest square.
     static __device__ bool narrow(u32 largest, u32 smallest, int top) {
-        return (largest >> 23) - (smallest >> 23) <= 53 - LOG_SIZE - 24 &&
-               (!(PARTS & SQUARES) || int(smallest >> 23) - 127 >= top - (105 - LOG_SIZE - ROOM - 46) / 2);
+        return !largest || (int(largest >> 23) - int(smallest >> 23) <= 53 - LOG_SIZE - 24 &&
+                            (!(PARTS & SQUARES) || int(smallest >> 23) - 127 >= top - (105 - LOG_SIZE - ROOM - 46) / 2));
     }
     __device__ void add(const Tile<float>& tile, bool narrow) {
         if (narrow) {

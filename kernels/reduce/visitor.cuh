@@ -38,7 +38,9 @@ template <typename T, int PARTS> struct Visitor {
         if constexpr (HAS_NAN<T>) {
             if (__any_sync(ALL_LANES, seen)) {
                 specials = take_specials<false>(tile, index, number, seen);
+                const u32 smallest = range.smallest;  // what are zeros now exceeded all others
                 range = TileRange<T, PARTS>(tile);
+                range.smallest = smallest;
                 if constexpr (!DEFER) count(specials);
             }
         }
