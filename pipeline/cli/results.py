@@ -153,7 +153,7 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
 
 
 def _changes(saved: Saved, source: Source) -> str:
-    """How the files differ from those of the record, by size and time of the last change."""
+    """How the files differ from those of the record, by size, time of the last change, and array or slice."""
     then = [one for part in saved.parts for one in part["input"].get("identity", ())]
     now = list(identities(source))
     if not then:
@@ -165,6 +165,8 @@ def _changes(saved: Saved, source: Source) -> str:
             return f"{after['path']} has {after.get('size')} bytes, and had {before.get('size')}"
         if before.get("mtime_ns") != after.get("mtime_ns"):
             return f"{after['path']} was written to since, or is a copy"
+        if os.path.basename(before["path"]) != os.path.basename(after["path"]):
+            return f"{after['path']} is given, where the record names {before['path']}"
     return ""
 
 
