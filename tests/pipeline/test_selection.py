@@ -138,6 +138,12 @@ def test_no_samples_at_all(tmp_path: Path) -> None:
         assert (got.samples, got.excluded, got.counts.sum()) == (0, 0, 0)
 
 
+def test_thousands_of_missing_values() -> None:
+    """Functions that follow the tree of a condition would meet Python's limit of recursion."""
+    found = pipeline.run("reduce", np.arange(3000), op="count,sum", missing=list(range(2500)))
+    assert found.values == {"count": 500, "sum": sum(range(2500, 3000))}
+
+
 def test_numpy_takes_selected_quantiles() -> None:
     """As it takes those of all samples."""
     given: dict[str, Any] = {"q": [0, 1], "where": "x > 3"}
