@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from inspect import signature
 from typing import Any, Literal, TypeVar, overload
 
 from numpy.typing import DTypeLike, NDArray
@@ -47,7 +48,7 @@ def register(workflow: Declared) -> Declared:
     Raises
     ------
     ValueError
-        If one of baru's own jobs has the name.
+        If one of baru's own jobs has the name, or `run` has an argument of the name of an option.
     TypeError
         If it is no job.
 
@@ -65,6 +66,10 @@ def register(workflow: Declared) -> Declared:
         raise TypeError(f"register: expected a workflows.Aggregation or ArrayJob, {got(workflow)}")
     if workflow.name in BUILT_IN and WORKFLOWS[workflow.name] is not workflow:
         raise ValueError(f"register: expected a name of your own, got {workflow.name!r}, which a job of baru has")
+    taken = {option.name for option in fields(workflow.options)} & signature(run).parameters.keys() - {"axis"}
+    if taken:
+        raise ValueError(f"register: expected options that pipeline.run has no argument for, got {min(taken)!r}; "
+                         "rename it")  # fmt: skip
     WORKFLOWS[workflow.name] = workflow  # a cell of a notebook runs again, a module is loaded again
     return workflow
 

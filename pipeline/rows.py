@@ -156,11 +156,11 @@ def rows_of_source(jobs: Sequence[Job], asked: RowsAsked, source: Source) -> lis
     if not asked.any:
         check_alone(jobs)
         return list(jobs)
-    files = list(_files(source))
+    rows = asked.rows(source.names[0], source.shape, list(_files(source)))
     if asked.axis is not None and source.fortran:
         raise UsageError(f"--axis: expected an array in C order, got {source.names[0]} in Fortran order; write it in C "
                          "order with transpose, and count its axes from the other end")  # fmt: skip
-    return with_rows(jobs, asked.rows(source.names[0], source.shape, files), source.dtype)
+    return with_rows(jobs, rows, source.dtype)
 
 
 def _files(source: Source) -> Iterator[tuple[str, int | None]]:

@@ -163,8 +163,8 @@ class Aggregation(Generic[Options]):
         Frozen dataclass: its fields are the flags, as `pipeline.cli.flags.option_flags` says; its ``__post_init__``
         raises ValueError for invalid values.
     compute
-        (block, options) -> partial. The block is a NumPy or CuPy array, shape (n,), native byte order, n >= 1; the
-        partial is an array of the same kind, or of NumPy.
+        (block, options) -> partial. The block is a NumPy array, read-only, or a CuPy array, shape (n,), native byte
+        order, n >= 1; the partial is an array of the same kind, or of NumPy.
     combine
         Two partials -> one. Exact, commutative and associative, for NumPy and CuPy arrays.
     finalize

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workflows.aggregation import Drawn
+
 SUFFIXES = (".png", ".svg", ".pdf")  # of files
 HOW = ("counts", "log", "cumulative")
 SIZE, DPI = (9.0, 4.5), 120
@@ -108,6 +110,8 @@ def check_how(how: str) -> None:
 def draw_ratio(above: Any, below: Any, result: Any, other: Any, names: Sequence[str], how: str = "counts") -> None:
     """Draw two histograms of the same bins in one picture, and below it their ratio where the second has samples."""
     check_how(how)
+    if not isinstance(other, Drawn):
+        raise ValueError(f"against: expected the result of a histogram without rows, got {type(other).__name__}")
     counts, edges = result.steps()
     others, other_edges = other.steps()
     if not np.array_equal(edges, other_edges):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.reduce import partial as layout
 from kernels.reduce import powers
+from workflows.columns import WHOLE
 from workflows.moments import Moments, Number
 from workflows.partial_text import packed, unpacked
 from workflows.shown import Shown
@@ -137,7 +138,7 @@ def array_of(value: Number) -> NDArray[Any]:
     if isinstance(value, float):
         return np.array(value)
     number = -1 if value is None else value
-    fits = next((np.dtype(name) for name in ("int64", "uint64") if np.can_cast(np.min_scalar_type(number), name)), None)
+    fits = next((name for name, low, high in WHOLE if low <= number <= high), None)
     return np.array(number, fits) if fits else np.array(str(number))
 
 

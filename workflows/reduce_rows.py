@@ -173,7 +173,5 @@ def _unusual(column: NDArray[Any]) -> bool:
 
 
 def _array(column: NDArray[Any]) -> NDArray[Any]:
-    """The arrays of all values, stacked: `array_of` makes uint64 of large integers."""
-    if column.dtype == object:
-        return stacked([array_of(value) for value in column.tolist()])
-    return column.astype(np.uint64) if column.dtype.kind in "iu" and (column >= 2**32).all() else column
+    """The arrays of all values, stacked."""
+    return stacked([array_of(value) for value in column.tolist()]) if column.dtype == object else column

@@ -39,7 +39,7 @@ class SelectedResult(Shown):
         self.verification: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "result":  # while it is copied or unpickled
+        if (name.startswith("__") and name != "__array__") or name == "result":  # while it is copied or unpickled
             raise AttributeError(name)
         return getattr(self.result, name)
 

@@ -13,6 +13,7 @@ from kernels.digest.partial import KIB, Node, Partial, as_bytes, is_subtree, pac
 # https://github.com/BLAKE3-team/BLAKE3-specs, section 2: first the fractions of the square roots of eight primes.
 KEY = np.array([0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19], "u4")
 ORDER = np.array([2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8])
+TURNED = (np.arange(4) + np.arange(4)[:, None]) % 4  # places of four words that are turned by so many
 CHUNK_START, CHUNK_END, PARENT, ROOT = 1, 2, 4, 8
 
 Words = NDArray[np.uint32]
@@ -66,7 +67,7 @@ def chunk_values(data: bytes, first: int, root: int = 0) -> Words:
     places = np.arange(first, first + number, dtype=np.uint64)
     blocks = np.full(number, 16)
     blocks[-1] = max(1, -(-last // 64))
-    for block in range(16):
+    for block in range(blocks.max()):
         some = blocks > block
         ends = blocks[some] == block + 1
         lengths = np.full(len(ends), 64)
@@ -95,13 +96,13 @@ def compressed(
     m = words.T.astype(np.uint32)
     for _ in range(7):
         for turn, half in ((0, m[:8]), (1, m[8:])):
-            b, c, d = (np.roll(row, -turn * by, 0) for by, row in ((1, b), (2, c), (3, d)))  # diagonals as columns
+            b, c, d = (row[TURNED[by * turn]] for by, row in ((1, b), (2, c), (3, d)))  # diagonals as columns
             for word, first, second in ((half[0::2], 16, 12), (half[1::2], 8, 7)):
                 a = a + b + word
                 d = _right(d ^ a, first)
                 c = c + d
                 b = _right(b ^ c, second)
-            b, c, d = (np.roll(row, turn * by, 0) for by, row in ((1, b), (2, c), (3, d)))
+            b, c, d = (row[TURNED[-by * turn]] for by, row in ((1, b), (2, c), (3, d)))
         m = m[ORDER]
     return np.concatenate([a ^ c, b ^ d]).T.copy()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -82,6 +81,9 @@ def made(op: str, args: tuple[Node, ...], at: int = -1) -> Node:
     return Node("number", value=value, at=at)
 
 
-def all_of(conditions: list[Node]) -> Node:
-    """The condition that all of these hold."""
-    return reduce(lambda a, b: Node("logical_and", (a, b)), conditions) if conditions else TRUE
+def all_of(conditions: Sequence[Node]) -> Node:
+    """The condition that all of these hold, in few levels: there may be thousands, and functions follow the tree."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else TRUE
+    half = (len(conditions) + 1) // 2
+    return Node("logical_and", (all_of(conditions[:half]), all_of(conditions[half:])))

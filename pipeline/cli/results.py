@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -21,13 +22,16 @@ from pipeline.report.difference import between, differences
 from pipeline.report.merge import merge
 from pipeline.report.pictures import ratio
 from pipeline.report.record import identities
-from pipeline.report.result_file import check_output, write_output
+from pipeline.report.result_file import WRITERS, check_output, write_output
 from pipeline.report.saved_file import SUFFIXES, Saved, read_result
 from pipeline.report.saved_panel import shown
+from pipeline.rows import OF_ONE_AXIS
 from pipeline.storage.atomic_file import reserved
 from pipeline.storage.protocol import Source
 from workflows import WORKFLOWS, pictures
 from workflows.aggregation import Aggregation
+from workflows.rows_result import RowsResult
+from workflows.selection_result import SelectedResult
 from workflows.shown import PlottedHistogram, PlottedRows
 
 DIFFERENT = 1  # exit status of `diff`, as of cmp; errors have 2
@@ -43,13 +47,21 @@ def _lines(saved: Saved, as_json: bool) -> list[str]:
 def _write(path: str, saved: Saved, read: Sequence[str], how: str = "counts", against: Saved | None = None) -> None:
     """Write a result in the format of a suffix, not over one that was read."""
     workflow = WORKFLOWS.get(saved.job)
-    check_output(path, None, *([workflow.formats] if isinstance(workflow, Aggregation) else []))
+    formats = workflow.formats if isinstance(workflow, Aggregation) else (*WRITERS, *pictures.SUFFIXES)
+    if not isinstance(_whole(saved), PlottedHistogram | PlottedRows):
+        formats = tuple(suffix for suffix in formats if suffix not in OF_ONE_AXIS)
+    check_output(path, None, formats)
     check_apart([Named("-o", path)], [Named("", name) for name in read])
     with reserved(path) as target:
         if against:
             target.write(_ratio(path, saved, against, how))
         else:
             write_output(target, saved.result, saved.record, how)
+
+
+def _whole(saved: Saved) -> Any:
+    """The result as if no samples had been left out: its type says how it can be drawn."""
+    return saved.result.result if isinstance(saved.result, SelectedResult) else saved.result
 
 
 def _ratio(path: str, saved: Saved, against: Saved, how: str) -> bytes:
@@ -64,7 +76,7 @@ def _ratio(path: str, saved: Saved, against: Saved, how: str) -> bytes:
 
 def _show(path: str, output: str | None, draw: str, against: str | None, as_json: bool) -> None:
     saved = read_result(path)
-    check_draw(draw, [] if output is None else [Named("-o", output)], isinstance(saved.result, PlottedRows))
+    check_draw(draw, [] if output is None else [Named("-o", output)], isinstance(_whole(saved), PlottedRows))
     other = None if against is None else _other(against, saved, output)
     if output is not None:
         _write(output, saved, [path] if other is None else [path, other.path], draw, other)
@@ -78,8 +90,8 @@ def _other(path: str, saved: Saved, output: str | None) -> Saved:
                          f"({', '.join(pictures.SUFFIXES)})")  # fmt: skip
     other = read_result(path)
     for one in (saved, other):
-        if not isinstance(one.result, PlottedHistogram):
-            rows = " in rows" if isinstance(one.result, PlottedRows) else ""
+        if not isinstance(_whole(one), PlottedHistogram):
+            rows = " in rows" if isinstance(_whole(one), RowsResult) else ""
             raise UsageError(f"{one.path}: --against expected two histograms, got the result of a {one.job}{rows}")
     return other
 
@@ -153,7 +165,7 @@ def _verify(path: str, files: tuple[str, ...], quiet: bool) -> None:
 
 
 def _changes(saved: Saved, source: Source) -> str:
-    """How the files differ from those of the record, by size and time of the last change."""
+    """How the files differ from those of the record, by size, time of the last change, and array or slice."""
     then = [one for part in saved.parts for one in part["input"].get("identity", ())]
     now = list(identities(source))
     if not then:
@@ -165,6 +177,8 @@ def _changes(saved: Saved, source: Source) -> str:
             return f"{after['path']} has {after.get('size')} bytes, and had {before.get('size')}"
         if before.get("mtime_ns") != after.get("mtime_ns"):
             return f"{after['path']} was written to since, or is a copy"
+        if os.path.basename(before["path"]) != os.path.basename(after["path"]):
+            return f"{after['path']} is given, where the record names {before['path']}"
     return ""
 
 

@@ -66,7 +66,7 @@ class Job:
 
     def compute(self, block: Any, start: int) -> Any:
         """The partial of a block that begins at index `start`; positions count as those of the job do."""
-        partial = self.workflow.compute(block, self.options, *self._located(block, start))
+        partial = self.workflow.compute(_lent(block), self.options, *self._located(block, start))
         if not isinstance(partial, np.ndarray) and not hasattr(partial, "get"):  # of CuPy
             raise PipelineError(f"{self.workflow.name}: expected an array from compute, got {type(partial).__name__}; "
                                 "make it numpy.array([...]), or cupy.array([...]) of a block on a GPU")  # fmt: skip
@@ -74,7 +74,11 @@ class Job:
 
     def reference(self, samples: NDArray[Any], start: int) -> NDArray[Any]:
         """As `compute`, by the reference."""
-        return self.workflow.reference(samples, self.options, *self._located(samples, start))
+        partial = self.workflow.reference(_lent(samples), self.options, *self._located(samples, start))
+        if not isinstance(partial, np.ndarray):
+            raise PipelineError(f"{self.workflow.name}: expected an array from reference, got "
+                                f"{type(partial).__name__}; make it numpy.array([...])")  # fmt: skip
+        return partial
 
     def _located(self, block: Any, start: int) -> tuple[range, ...]:
         return (range(start, start + len(block)),) if self.workflow.located else ()
@@ -89,11 +93,10 @@ class Job:
         samples = min(frame, self.workflow.compared(self.options))
         try:
             partial = self.reference(np.zeros(samples, dtype), 0)
+        except PipelineError:
+            raise
         except Exception as error:
             raise failure(f"{self.workflow.name}: the reference of one sample", error) from error
-        if not isinstance(partial, np.ndarray):
-            raise PipelineError(f"{self.workflow.name}: expected an array from reference, got "
-                                f"{type(partial).__name__}; make it numpy.array([...])")  # fmt: skip
         return partial.nbytes * frame // samples
 
     def empty(self, source: Source) -> NDArray[Any]:
@@ -152,6 +155,15 @@ class Job:
     def _disproved(self, error: Disproved) -> VerificationError:
         return VerificationError(f"{self.workflow.name}: passes over the samples disagree: {error}; there is no "
                                  "result; run again, and test this machine's memory")  # fmt: skip
+
+
+def _lent(block: Any) -> Any:
+    """The block, as a job may have it: on the host it cannot be written to, for checks, other jobs and the caller of
+    `pipeline.run` have the same memory."""
+    if isinstance(block, np.ndarray) and block.flags.writeable:
+        block = block.view()
+        block.flags.writeable = False
+    return block
 
 
 def surveys_due(jobs: Sequence[Job]) -> list[bool]:

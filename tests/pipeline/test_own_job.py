@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import pipeline
 import pipeline.api
@@ -35,7 +36,7 @@ class Nothing:
     """No options."""
 
 
-def own(**parts: Any) -> str:
+def own(given: Any = ECG, **parts: Any) -> str:
     """What a job of one's own does, of which some parts are wrong: its result, or the message."""
     ones = {"compute": lambda block, options: np.array([len(block), int(block.sum())]),
             "reference": lambda block, options: np.array([len(block), sum(block.tolist())])}  # fmt: skip
@@ -43,7 +44,7 @@ def own(**parts: Any) -> str:
     job = Aggregation("own", "A job.", Nothing, invariants=(), label=lambda place, options: "number", **functions)
     pipeline.register(job)
     try:
-        return str(pipeline.run("own", ECG, verify="full", chunk_bytes=50_000))
+        return str(pipeline.run("own", given, verify="full", chunk_bytes=50_000))
     except PipelineError as error:
         return str(error)
 
@@ -55,8 +56,34 @@ def test_what_is_wrong_with_a_job_of_ones_own_is_told(clipping: None) -> None:
     samples = np.load(ECG)
     assert own() == str([samples.size, int(samples.sum())])
     assert own(compute=lambda *_: None).startswith("own: expected an array from compute, got NoneType; make it ")
-    assert own(reference=lambda *_: 5).startswith("own: expected an array from reference, got int; make it ")
+    for given in (ECG, samples):
+        assert own(given, reference=lambda *_: 5).startswith("own: expected an array from reference, got int; make it ")
     for part in ("compute", "reference", "combine"):
         assert re.search(r"failed: KeyError: 'mine' \((test_own_job.py|fails), line \d+\)$", own(**{part: fails})), part
     for lost in (lambda a, b: a, lambda a, b: b):
         assert "differs between two orders" in own(combine=lost)
+
+
+def test_a_job_of_ones_own_cannot_change_the_samples(clipping: None) -> None:
+    """The caller has them still; and another job of the same call, with its check, would count what the first left."""
+
+    def in_place(block: np.ndarray[Any, Any], options: Nothing) -> np.ndarray[Any, Any]:
+        block.sort()
+        return np.array([len(block), int(block.sum())])
+
+    samples = np.arange(1000, 0, -1)
+    for given in (ECG, samples):
+        for part in ("compute", "reference"):
+            found = own(given=given, **{part: in_place})
+            assert re.search(r"failed: ValueError: .* read-only \((test_own_job.py|in_place), line \d+\)$", found), part
+    assert samples[0] == 1000
+
+
+def test_options_that_run_would_take_for_its_own_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Named:
+        bias: int = 0
+
+    job: Any = vars(pipeline.api)["WORKFLOWS"]["histogram"]
+    with pytest.raises(ValueError, match=r"expected options that pipeline.run has no argument for, got 'bias'; rename"):
+        pipeline.register(replace(job, name="own", options=Named))

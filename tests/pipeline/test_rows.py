@@ -262,6 +262,9 @@ def test_fortran_order_has_no_axes(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.asfortranarray(np.ones((3, 4))))
     with pytest.raises(UsageError, match=r"--axis: expected an array in C order, got .*a.npy in Fortran order"):
         pipeline.run("reduce", tmp_path / "a.npy", axis=0)
+    np.save(tmp_path / "b.npy", np.ones((3, 4)))
+    with pytest.raises(UsageError, match=r"--axis: expected one array, got 2 files"):
+        pipeline.run("reduce", tmp_path / "b.npy", tmp_path / "a.npy", axis=0)
 
 
 COPIED: list[int] = []

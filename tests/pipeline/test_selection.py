@@ -138,6 +138,20 @@ def test_no_samples_at_all(tmp_path: Path) -> None:
         assert (got.samples, got.excluded, got.counts.sum()) == (0, 0, 0)
 
 
+def test_thousands_of_missing_values() -> None:
+    """Functions that follow the tree of a condition would meet Python's limit of recursion."""
+    found = pipeline.run("reduce", np.arange(3000), op="count,sum", missing=list(range(2500)))
+    assert found.values == {"count": 500, "sum": sum(range(2500, 3000))}
+
+
+def test_numpy_takes_selected_quantiles() -> None:
+    """As it takes those of all samples."""
+    given: dict[str, Any] = {"q": [0, 1], "where": "x > 3"}
+    np.testing.assert_array_equal(np.asarray(pipeline.run("quantile", np.arange(10), **given)), [4.0, 9.0])
+    rows = np.asarray(pipeline.run("quantile", np.arange(10), segment=5, **given))
+    np.testing.assert_array_equal(rows, [[4.0, 4.0], [5.0, 9.0]])
+
+
 def test_rows_are_selected_by_what_lies_beside_them(data: Path) -> None:
     x, t = np.load(data / "x.npy"), np.load(data / "t.npy").reshape(SHAPE)
     for source in (x, data / "x.npy"):

@@ -135,6 +135,10 @@ def test_verify_finds_one_wrong_count_and_changed_data(call: Call) -> None:
     edited("r.json", more, resealed=True)
     status, out, err = call("verify", "r.json", "a.bin")
     assert (status, out) == (3, "") and "counts[7], bin [7, 8)" in err and "the sizes and times" in err
+    np.save("a.npy", np.fromfile("a.bin", "<i2"))
+    assert call("histogram", "a.npy[:50]", "-o", "part.json")[0] == 0
+    status, _, err = call("verify", "part.json", "a.npy")
+    assert status == 3 and "a.npy is given, where the record names " in err and "a.npy[:50]" in err
     samples = np.fromfile("a.bin", "<i2")
     samples[17] = 99 if samples[17] != 99 else 98
     samples.tofile("a.bin")

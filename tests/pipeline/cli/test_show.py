@@ -97,3 +97,27 @@ def test_what_is_compared_is_not_written_over() -> None:
     status, message = call("show", "a.json", "--against", "b.json", "-o", "b.png")
     assert status == 2 and message.startswith("error: ")
     assert Path("b.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("saved")
+def test_selected_samples_are_drawn_like_all() -> None:
+    assert call("histogram", "a.bin", "--bins", "20", "--where", "x < 50", *REQUEST, "low.json")[0] == 0
+    for pair in (("low.json", "a.json"), ("a.json", "low.json")):
+        assert call("show", pair[0], "--against", pair[1], "-o", "both.png") == (0, "")
+    words = ("--bins", "20", "--segment", "1000", "--where", "x < 50", *REQUEST)
+    assert call("histogram", "a.bin", *words, "low-rows.json")[0] == 0
+    status, message = call("show", "low-rows.json", "--draw", "cumulative", "-o", "rows.png")
+    assert status == 2 and message.startswith("error: --draw cumulative: expected one histogram, got one for each row")
+
+
+@pytest.mark.usefixtures("saved")
+@pytest.mark.parametrize("where", [(), ("--where", "x < 50")])
+def test_rows_with_edges_of_their_own_have_no_axis_to_draw(where: tuple[str, ...]) -> None:
+    np.save("edges.npy", np.arange(20.0).reshape(4, 5))
+    words = ("--dtype", "int16", "--segment", "1000", "--edges", "edges.npy", *where, "--device", "cpu", "-q")
+    assert call("histogram", "a.bin", *words, "-o", "each.json")[0] == 0
+    for suffix in (".h5", ".zip", ".png"):
+        status, message = call("show", "each.json", "-o", f"c{suffix}")
+        assert status == 2 and "expected an output ending in .json, .npz, .csv, .parquet, got" in message, suffix
+        assert not Path(f"c{suffix}").exists()
+    assert call("show", "each.json", "-o", "c.npz") == (0, "")

@@ -166,6 +166,8 @@ def test_wrong_ways_are_refused() -> None:
         result().plot(object(), how="bars")
     with pytest.raises(ValueError, match=r"against: expected the same bins, 300 in \[0, 1000\], got 100 in"):
         result().plot((object(), object()), against=result(bins=100))
+    with pytest.raises(ValueError, match="against: expected the result of a histogram without rows, got HistogramRows"):
+        result().plot((object(), object()), against=rows())
     with pytest.raises(ValueError, match="expected counts or log for rows, got 'cumulative'"):
         rows().plot(object(), how="cumulative")
 
