@@ -190,7 +190,8 @@ def every_sample_in_a_row(partial: NDArray[np.int64], samples: int) -> str | Non
 
 def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
     def broken(part: Part) -> str | None:
-        return next(filter(None, (holds(part.partial, part.samples) for holds in workflow.invariants)), None)
+        said = (holds(part.partial, part.samples) for holds in workflow.invariants)
+        return next((broken for broken in said if broken is not None), None)
 
     def holds(partial: NDArray[np.int64], samples: int) -> str | None:
         if workflow.lines and (found := lined(partial)):
@@ -200,7 +201,7 @@ def _of_each_row(workflow: Aggregation[Any]) -> Invariant:
             part = Part(int(counts[line]), _partial_of(workflow.lines, lines, line))
             return f"row {rows[line]}: {broken(part) or 'its sums and extremes agree: they do not'}"
         for row, part in decoded(partial).items():
-            if len(part.partial) and (what := broken(part)):
+            if len(part.partial) and (what := broken(part)) is not None:
                 return f"row {row}: {what}"
         return None
 

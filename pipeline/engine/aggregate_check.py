@@ -48,7 +48,7 @@ def check_arrival(pass_: Pass, chunk: Chunk, result: ChunkResult) -> None:
 def check_total(pass_: Pass, chunk: Chunk, totals: Partials, worker: str, device: str) -> Mismatch | None:
     """Check the partials of a whole chunk against the invariants of each job."""
     for job, total in zip(pass_.jobs, totals, strict=True):
-        if details := [broken for check in job.workflow.invariants if (broken := check(total, chunk.samples))]:
+        if details := job.broken(total, chunk.samples):
             return Mismatch(job.workflow.name, chunk.index, chunk.where(), worker, device, tuple(details))
     return None
 

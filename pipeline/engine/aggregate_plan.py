@@ -80,6 +80,15 @@ class Job:
                                 f"{type(partial).__name__}; make it numpy.array([...])")  # fmt: skip
         return partial
 
+    def broken(self, partial: NDArray[Any], samples: int) -> list[str]:
+        """What the job's invariants say of a partial of so many samples."""
+        said = [holds(partial, samples) for holds in self.workflow.invariants]
+        for broken in said:
+            if broken is not None and not isinstance(broken, str):
+                raise PipelineError(f"{self.workflow.name}: expected None or a text from an invariant, got {broken!r}; "
+                                    "return None where it holds, else what is broken")  # fmt: skip
+        return [broken for broken in said if broken]
+
     def _located(self, block: Any, start: int) -> tuple[range, ...]:
         return (range(start, start + len(block)),) if self.workflow.located else ()
 

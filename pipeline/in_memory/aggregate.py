@@ -249,7 +249,7 @@ def finish(
             if details := job.differences(got, expected):
                 raise wrong(job, check.run, details)
     for job, partial in zip(work.jobs, partials, strict=True):
-        if details := [broken for holds in job.workflow.invariants if (broken := holds(partial, samples))]:
+        if details := job.broken(partial, samples):
             raise wrong(job, slice(0, samples), details)
     return Covered(tuple(partials), samples, check.run.stop - check.run.start if check else 0, 1)
 

@@ -40,8 +40,8 @@ def own(given: Any = ECG, **parts: Any) -> str:
     """What a job of one's own does, of which some parts are wrong: its result, or the message."""
     ones = {"compute": lambda block, options: np.array([len(block), int(block.sum())]),
             "reference": lambda block, options: np.array([len(block), sum(block.tolist())])}  # fmt: skip
-    functions = ones | {"combine": np.add, "finalize": lambda counts, options: counts.tolist()} | parts
-    job = Aggregation("own", "A job.", Nothing, invariants=(), label=lambda place, options: "number", **functions)
+    others = {"combine": np.add, "finalize": lambda counts, options: counts.tolist(), "invariants": ()}
+    job = Aggregation("own", "A job.", Nothing, label=lambda place, options: "number", **(ones | others | parts))
     pipeline.register(job)
     try:
         return str(pipeline.run("own", given, verify="full", chunk_bytes=50_000))
@@ -62,6 +62,14 @@ def test_what_is_wrong_with_a_job_of_ones_own_is_told(clipping: None) -> None:
         assert re.search(r"failed: KeyError: 'mine' \((test_own_job.py|fails), line \d+\)$", own(**{part: fails})), part
     for lost in (lambda a, b: a, lambda a, b: b):
         assert "differs between two orders" in own(combine=lost)
+
+
+@pytest.mark.parametrize("said", [False, True, np.bool_(False), 0])
+def test_an_invariant_says_what_is_wrong_or_none(clipping: None, said: object) -> None:
+    """One that returns whether it holds would pass what it finds wrong."""
+    for given in (ECG, np.load(ECG)):
+        told = own(given, invariants=(lambda partial, samples: said,))
+        assert told.startswith(f"own: expected None or a text from an invariant, got {said!r}; return None where ")
 
 
 def test_a_job_of_ones_own_cannot_change_the_samples(clipping: None) -> None:
