@@ -12,6 +12,7 @@ from pipeline.engine.aggregate_check import Partials
 from pipeline.engine.aggregate_plan import Job
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.storage.protocol import Source
+from workflows import BUILT_IN
 
 Made = TypeVar("Made")
 
@@ -77,6 +78,9 @@ class Totals:
         for number, (job, total) in enumerate(zip(self._jobs, totals, strict=True)):
             forward, backward = self._whole(number)
             name, end = job.workflow.name, "nothing was written; run again, and test this machine's memory"
+            if name not in BUILT_IN:
+                end = "nothing was written; check the job's combine, whose order must not matter; if it is right, run " \
+                      "again, and test this machine's memory"  # fmt: skip
             try:
                 broken = next(iter(job.broken(total, samples)), None)
                 different = [] if forward is None or broken else job.differences(backward, forward)

@@ -61,7 +61,8 @@ def test_what_is_wrong_with_a_job_of_ones_own_is_told(clipping: None) -> None:
     for part in ("compute", "reference", "combine"):
         assert re.search(r"failed: KeyError: 'mine' \((test_own_job.py|fails), line \d+\)$", own(**{part: fails})), part
     for lost in (lambda a, b: a, lambda a, b: b):
-        assert "differs between two orders" in own(combine=lost)
+        told = own(combine=lost)
+        assert "differs between two orders" in told and "check the job's combine, whose order must not matter" in told
 
 
 @pytest.mark.parametrize("said", [False, True, np.bool_(False), 0])
