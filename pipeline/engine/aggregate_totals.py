@@ -16,6 +16,8 @@ from workflows import BUILT_IN
 
 Made = TypeVar("Made")
 
+COMBINE = "check the job's combine, whose order must not matter; if it is right, "  # of a job of somebody's own
+
 
 class Totals:
     """The sum of all partials of each job."""
@@ -77,10 +79,8 @@ class Totals:
     def _agreed(self, totals: list[NDArray[Any]], samples: int) -> list[NDArray[Any]]:
         for number, (job, total) in enumerate(zip(self._jobs, totals, strict=True)):
             forward, backward = self._whole(number)
-            name, end = job.workflow.name, "nothing was written; run again, and test this machine's memory"
-            if name not in BUILT_IN:
-                end = "nothing was written; check the job's combine, whose order must not matter; if it is right, run " \
-                      "again, and test this machine's memory"  # fmt: skip
+            name, end = job.workflow.name, "run again, and test this machine's memory"
+            end = f"nothing was written; {end if name in BUILT_IN else COMBINE + end}"
             try:
                 broken = next(iter(job.broken(total, samples)), None)
                 different = [] if forward is None or broken else job.differences(backward, forward)
