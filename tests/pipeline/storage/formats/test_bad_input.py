@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tifffile
 
 import pipeline
 from pipeline.errors import PipelineError, UsageError
@@ -231,7 +230,8 @@ def test_content_that_the_name_does_not_tell(tmp_path: Path, name: str, content:
 
 def test_names_of_what_is_refused(tmp_path: Path) -> None:
     """An array without a name is called as its file; where there is none, none can be named."""
-    tifffile.imwrite(tmp_path / "a.tif", np.zeros((3, 8, 8), "u1"), photometric="rgb", planarconfig="separate")
+    planes = np.zeros((3, 8, 8), "u1")
+    package_of("tifffile").imwrite(tmp_path / "a.tif", planes, photometric="rgb", planarconfig="separate")
     assert "a.tif: expected samples of a pixel side by side" in refused(UsageError, tmp_path / "a.tif")
     np.savez(tmp_path / "a.npz")
     assert refused(UsageError, tmp_path / "a.npz").endswith("a.npz: expected one array, got none")
