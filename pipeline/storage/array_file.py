@@ -116,6 +116,9 @@ def join(source: Source) -> ArrayFile:
         return _local(ArrayFile(Spec(source.shape, source.dtype), runs, called=source.names))
     if not isinstance(source, Files):
         if source.shape is None or source.regions is None:
+            if (number := len(source.names)) > 1:
+                raise UsageError(f"{source.names[0]}: expected one array, or several that are byte runs, got {number}, "
+                                 "some of them decoded; write them to one .npy file")  # fmt: skip
             raise UsageError(f"{source.names[0]}: expected an array that is stored in one piece, in chunks or in "
                              "memory, got another one; write the array to one .npy file")  # fmt: skip
         return FilledArray(Spec(source.shape, source.dtype), (), False, source.names, source.regions)

@@ -6,6 +6,7 @@ import os
 import stat
 
 from pipeline.errors import UsageError
+from pipeline.storage.paths import STDIN
 from pipeline.storage.protocol import Source
 
 USUAL_NAME_BYTES = 255  # where the system does not tell
@@ -17,11 +18,13 @@ def check_place(path: str, source: Source | None = None) -> None:
     Raises
     ------
     UsageError
-        If the folder is missing or not writable, the name is too long, a link or other than a regular file, or the
-        file is an input.
+        If the folder is missing or not writable, the name is a dash, too long, a link or other than a regular file, or
+        the file is an input.
     """
     if "\0" in path:
         raise UsageError(f"{path!r}: expected a file name for the output, got a null byte in it")
+    if path == STDIN:  # which elsewhere means standard output
+        raise UsageError(f"{path}: expected a file name for the output, got a dash; ./- is a file called so")
     folder, name = split(path)
     if os.path.isdir(path) or not name:
         got = "a directory" if os.path.isdir(path) else "an empty one" if not path else repr(path)

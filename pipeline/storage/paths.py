@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
@@ -58,9 +59,9 @@ def split_item(item: str) -> Item:
     if is_url(item):
         there = fits and "/" in name.partition("://")[2] and _is_remote(name)
     else:
-        there = os.path.lexists(name) or (glob.has_magic(name) and any(glob.iglob(name, recursive=True)))
+        there = os.path.lexists(name) or (glob.has_magic(name) and any(_matches(name)))
         if there and not fits:
-            if not glob.glob(item, recursive=True):
+            if not any(_matches(item)):
                 raise not_a_slice(name, text)
             there = False
     return Item(pattern, None, text) if there else Item(item, None)
@@ -104,12 +105,35 @@ def expand(pattern: str, recursive: bool = False) -> list[str]:
     if "\0" in pattern or os.path.lexists(pattern) or not glob.has_magic(pattern):
         paths = [pattern]
     else:
-        paths = [*_recordings(sorted(glob.glob(pattern, recursive=True)))]
+        paths = [*_recordings(sorted({*_matches(pattern)}))]
         if not paths:
             raise UsageError(f"{pattern}: expected at least one file to match, got none; check the pattern")
     if recursive:
-        paths = [path for name in paths for path in _below(name)]
+        paths = _once(path for name in paths for path in _below(name))
     return list(map(_absolute, paths))
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Paths that match a pattern, some of them several times; one that ends with `**` means the folder.
+
+    `**` follows no link to a folder: below two that lead back, `glob` would list 2^40 paths.
+    """
+    above, *below = re.split(r"(?<![^/])\*\*(?:/+|$)", pattern, maxsplit=1)
+    for top in glob.iglob(above) if above else [os.curdir]:
+        if below in ([], [""]):
+            yield top
+            continue
+        for folder, folders, _ in os.walk(top):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            yield from _matches(os.path.join(glob.escape(folder), below[0]))
+
+
+def _once(paths: Iterable[str]) -> list[str]:
+    """Paths without those of a file that an earlier one names."""
+    first: dict[tuple[int, int] | str, str] = {}
+    for path in paths:
+        first.setdefault(_file_of(path), path)
+    return [*first.values()]
 
 
 def _absolute(path: str) -> str:
@@ -124,10 +148,7 @@ def _recordings(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _below(path: str) -> list[str]:
-    """A file itself, or all files below a folder, sorted; hidden names and links to folders are left out.
-
-    A file that has several names there counts once, under the first of them.
-    """
+    """A file itself, or all files below a folder, sorted; hidden names and links to folders are left out."""
     if "\0" in path or not os.path.isdir(path) or is_store(path):
         return [path]
 
@@ -141,10 +162,9 @@ def _below(path: str) -> list[str]:
         stores = [name for name in shown if not os.path.islink(name) and is_store(name)]
         folders[:] = [os.path.basename(name) for name in shown if name not in stores]
         paths += [*stores, *(os.path.join(folder, name) for name in files if not name.startswith("."))]
-    first = {_file_of(path): path for path in sorted(paths, reverse=True)}
-    if not first:
+    if not paths:
         raise UsageError(f"{path}: expected files below this folder, got none; hidden ones do not count")
-    return [*_recordings(sorted(first.values()))]
+    return [*_recordings(sorted(paths))]
 
 
 def _file_of(path: str) -> tuple[int, int] | str:

@@ -232,11 +232,9 @@ def format_of(path: str, opening: Opening) -> Format:
         for format_ in FORMATS:
             if format_.recognizes(path, head):
                 return format_
-    if (by_name := next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), None)) is not None:
-        return by_name
     if (other := other_of(head, opening)) is not None:
         raise OtherContent(path, other)
-    return RAW
+    return next((format_ for format_ in FORMATS if path.endswith(format_.suffixes)), RAW)
 
 
 def open_stdin(opening: Opening, stall_seconds: float) -> StreamSource:

@@ -50,7 +50,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Fortran order.
 KERNELS_OF_PIPELINE = ("kernels.common", "kernels.study", "kernels.transpose.cpu", "kernels.transpose.check")
 BESIDE = r"Path\(__file__\)\.with_(suffix|name)\('([\w.]*\.(?:cu|cpp))'\)"
-DOTTED = re.compile(r"\b(?:pipeline|kernels|workflows)(?!\.md\b)(?:\.[A-Za-z_][\w-]*)+")
+DOTTED = re.compile(r"(?<!tests\.)\b(?:pipeline|kernels|workflows)(?!\.md\b)(?:\.[A-Za-z_][\w-]*)+")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

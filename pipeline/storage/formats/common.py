@@ -59,12 +59,15 @@ def choose(path: str, members: Sequence[Member], opening: Opening) -> Member:
         sound = [(member, member.dtype) for member in members if not member.problem and member.dtype is not None]
         able = [member for member, dtype in sound if opening.takes(dtype)]  # flags beside samples are none of them
         able = able or [member for member, dtype in sound if opening.takes(opening.counted(dtype))] or [*members]
-        if len(able) != 1:
+        if not able:
+            raise UsageError(f"{path}: expected one array, got none")
+        if len(able) > 1:
             raise UsageError(f"{path}: expected one array, got {_listed(able)}; name one of them like "
-                             f"'{os.path.basename(path)}::{_shown(able[0].name) if able else 'NAME'}'")  # fmt: skip
+                             f"'{os.path.basename(path)}::{_shown(able[0].name)}'")  # fmt: skip
         member = able[0]
     if member.problem:
-        raise UsageError(f"{path}::{_shown(member.name)}: {member.problem}")
+        name = f"{path}::{_shown(member.name)}" if member.name else path
+        raise UsageError(f"{name}: {member.problem}")
     return member
 
 

@@ -69,8 +69,10 @@ def _header(file: BinaryIO, size: int) -> Header:
                 raise ValueError("samples before their format; is the file complete?")
             nbytes = size - start if length == UNKNOWN and long is None else length if length != UNKNOWN else long
             assert nbytes is not None
-            if nbytes > size - start or nbytes % (channels * bits // 8):
+            if nbytes > size - start:
                 raise ValueError(f"{size - start} bytes where {nbytes} of samples were expected; is the file complete?")
+            if nbytes % frame:
+                raise ValueError(f"{nbytes} bytes of samples in frames of {frame}; is the file complete?")
             if not nbytes and size > start and not _is_chunk(file.read(8), size - start):
                 raise ValueError(f"no length, and {size - start} bytes; was the recording finished?")
             return Header(kind, bits, channels, start, nbytes)

@@ -24,10 +24,12 @@ def refused(path: str | Path) -> str:
 def test_name_that_cannot_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for path, got in (("", "an empty one"), (".", "a directory"), ("..", "a directory"), ("new/", "'new/'"),
-                      ("a\0b", "a null byte in it"), ("a\0/b", "a null byte in it"), ("/", "a directory")):  # fmt: skip
+                      ("a\0b", "a null byte in it"), ("a\0/b", "a null byte in it"), ("/", "a directory"),
+                      ("-", "a dash")):  # fmt: skip
         assert f"expected a file name for the output, got {got}" in refused(path)
     assert "expected a name of at most 255 bytes, got 256; shorten it" in refused("ü" * 128)
     check_place("ü" * 127)
+    check_place("./-")
     assert f"found none at {tmp_path}/missing; create it" in refused("missing/a")
     assert "expected an existing folder" in refused("x" * 300 + "/a")
     assert os.listdir() == []

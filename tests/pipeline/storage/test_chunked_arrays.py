@@ -154,3 +154,14 @@ def test_what_is_decoded_from_its_beginning(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="expected an array that is stored in one piece, in chunks or in memory"):
         pipeline.run("transpose", item, output=tmp_path / "out.npy")
     assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("turned", [False, True])
+def test_several_are_byte_runs(tmp_path: Path, turned: bool) -> None:
+    """The message does not blame the first, which is byte runs, or could be read alone."""
+    np.save(tmp_path / "a.npy", ARRAY.astype("i4"))
+    items = [str(tmp_path / "a.npy"), _zarr(tmp_path, chunks=(7, 9))]
+    (tmp_path / "list.txt").write_text("\n".join(reversed(items) if turned else items))
+    with pytest.raises(UsageError, match="expected one array, or several that are byte runs, got 2, some of them dec"):
+        pipeline.run("transpose", f"@{tmp_path}/list.txt", output=tmp_path / "out.npy")

@@ -58,6 +58,22 @@ def test_links(tree: Path) -> None:
         open_source((str(tree),), recursive=True)
 
 
+def test_two_stars(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand for folders below, not for links, however many lead back; no file counts twice."""
+    (tree / "a" / "a").mkdir()
+    os.link(tree / "b.bin", tree / "a" / "a" / "deep.bin")
+    expected = [str(tree / name) for name in ("B.bin", "a/a/deep.bin", "a/b/c.bin", "a/z.bin", "b-10.bin", "b.bin")]
+    for name in ("loop", "again", "a/up"):
+        (tree / name).symlink_to(tree)
+    assert expand(f"{tree}/**/*.bin") == expand(f"{tree}/**/**/*.bin") == expected
+    assert expand(f"{tree}/**/a/**/*.bin") == expand(f"{tree.parent}/t*/a/**/*.bin") == expected[1:4]
+    assert expand(f"{tree}/**", True) == expected[:-1]  # deep.bin is b.bin
+    assert expand(f"{tree}/**/a", True) == expected[1:4]  # a/a is below a
+    monkeypatch.chdir(tree)
+    assert expand("**/*.bin") == expected
+    assert open_source(("**/*.bin[1:3]",)).samples == 2 * len(expected)
+
+
 @pytest.mark.parametrize("name", ["zarr 3", "sigmf", "npz stored"])
 def test_a_store_or_a_recording_is_one_file(tmp_path: Path, name: str) -> None:
     for folder in ("1", "2"):

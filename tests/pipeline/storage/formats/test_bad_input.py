@@ -212,6 +212,31 @@ def test_wav_without_length(tmp_path: Path, rest: bytes) -> None:
         assert f"got no length, and {len(rest)} bytes; was the" in refused(UsageError, tmp_path / "a.wav")
 
 
+def test_wav_without_whole_frames(tmp_path: Path) -> None:
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 3, 48000, 288000, 6, 16)
+    (tmp_path / "a.wav").write_bytes(b"RIFF\0\0\0\0WAVE" + form + struct.pack("<4sI", b"data", 10) + bytes(10))
+    assert "got 10 bytes of samples in frames of 6; is the file complete?" in refused(UsageError, tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [("a.nc", b"CDF\1", "NetCDF-3"), ("a.mat", b"MATLAB 5.0 MAT-file", "MATLAB 5"), ("a.wav", b"FORM", "AIFF")],
+)
+def test_content_that_the_name_does_not_tell(tmp_path: Path, name: str, content: bytes, what: str) -> None:
+    """Formats that share a suffix with one that is read are called by their names, not damaged."""
+    (tmp_path / name).write_bytes(content.ljust(200, b"\0"))
+    assert f"{name}: expected samples, got {what}; unpack or convert it" in refused(OtherContent, tmp_path / name)
+
+
+def test_names_of_what_is_refused(tmp_path: Path) -> None:
+    """An array without a name is called as its file; where there is none, none can be named."""
+    planes = np.zeros((3, 8, 8), "u1")
+    package_of("tifffile").imwrite(tmp_path / "a.tif", planes, photometric="rgb", planarconfig="separate")
+    assert "a.tif: expected samples of a pixel side by side" in refused(UsageError, tmp_path / "a.tif")
+    np.savez(tmp_path / "a.npz")
+    assert refused(UsageError, tmp_path / "a.npz").endswith("a.npz: expected one array, got none")
+
+
 @pytest.mark.parametrize(
     ("content", "name"),
     [(b"\x1f\x8b\x08\0" * 4, "gzip"), (b"%PDF" * 4, "PDF"), (b"riff\x2e\x91\xcf\x11".ljust(16, b"\0"), "Wave64")],
