@@ -243,7 +243,7 @@ def _many_blocks(cp: Any) -> None:
         data = RANDOM(room).bytes(room)
         parts = [data[start : start + most] for start in range(0, room, most)]
         literals = [bytes([length(len(part))[0] << 4]) + length(len(part))[1] + part for part in parts]
-        got = one_by_one(cp, [blocks(parts, most, room), blocks(literals, most, room)], room, "Blocks", 8)
+        got = one_by_one(cp, [blocks(parts, most, room), blocks(literals, most, room)], room, "Blocks", LANES[0])
         assert got == ([data, data] if right else [None, None])
 
 

@@ -208,8 +208,6 @@ FASTER: Mapping[tuple[str, str, str], str] = MappingProxyType({
         "copied though it need not be",
     ("reduce/cpu_integer.hpp", "reduce_integers", "result.parts | SQUARES"): "added up though nobody asked",
     ("reduce/deferred_tiles.cuh", "defer", "step < 32"): "fewer tiles are deferred unseen",
-    ("reduce/exponent_window.cuh", "narrow", "st >> 23) - (smallest >> 23) < 53 - LOG_SIZE - 24 &&"):
-        "fewer tiles count as narrow",
     ("reduce/exponent_window.cuh", "narrow", "mallest >> 20) - 1023 >= top + 15"): "fewer tiles count as narrow",
     ("reduce/float_sum.cuh", "constexpr", "__any_sync(ALL_LANES, moves || left == 0)"):
         "windows are opened more often than necessary",

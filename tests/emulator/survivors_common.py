@@ -38,6 +38,7 @@ FASTER: Mapping[tuple[str, str, str], str] = {
     ("common/lz4.cu", "read", "behind >= end || (length == 15 && !ext"): "a sequence takes two windows",
     ("common/lz4.cu", "read", "ls > FEW_LITERALS || (behind >= end && k == 0 && !open)"):
         "a sequence takes two windows",
+    ("common/lz4.cu", "lz4", "state == State::UNDER_WAY"): "groups without a chunk decompress the last one, too",
     ("common/sequences.cuh", "execute_some", "made > u32(out.literals - out.to)"): "one sequence after another",
     ("common/sequences.cuh", "end", "rest != out.literals"): "bytes are moved to where they are",
     ("common/turns_check.cpp", "transpose", "TILE / (t.rows * (SIZE + 1)) + 1"): "a smaller tile",
