@@ -159,7 +159,8 @@ def run_array(
         together = workflow.prepare and checked_together(plan, settings)
         if together:
             ahead.append(files.enter_context(closing(_prepared_checks(plan, device, stall))))
-        if not together or done.elements is not None:  # an earlier run may have finished some
+        # An earlier run may have finished some; or its file goes once this one, which may be refused, writes.
+        if not together or done.elements is not None or journal.replaces:
             return
         _, regions = cut(device, within_limits(1, device, settings))
         if device == "cpu" and regions and (first := begin(plan, regions[0], ready, stall)):

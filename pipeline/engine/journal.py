@@ -66,6 +66,7 @@ class Journal:
         self.part: str | None = None  # the temporary file of an array
         self.seed = secrets.randbits(32)
         self.continued = False
+        self.replaces = False  # whether an unfinished run is forgotten once this one begins
         self.saved = False  # whether there is something on disk
         self.on_saved: Callable[[bool], object] = bool  # called when this changes
         self.on_begun: Callable[[], object] = bool  # called once, when the request can no longer be refused

@@ -105,7 +105,7 @@ def _continue(
         if isinstance(part, str) and part != journal.part:  # else this run has its place
             remove_part(part)
 
-    journal.on_begun = begun
+    journal.on_begun, journal.replaces = begun, True
 
 
 def progress_of(rows: Sequence[Row]) -> str:

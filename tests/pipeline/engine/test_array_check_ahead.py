@@ -18,6 +18,7 @@ from pipeline.cluster.placement import Placement
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array import run_array
 from pipeline.engine.array_check_ahead import ChecksAhead
+from pipeline.engine.journal import Journal
 from pipeline.engine.outcome import Outcome
 from pipeline.errors import PipelineError, VerificationError
 from pipeline.settings import Settings
@@ -59,10 +60,12 @@ def here(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> I
     assert not [thread for thread in threading.enumerate() if thread.name == "ahead"]
 
 
-def multiplied(workflow: Any = MATMUL, stall_seconds: float = 600, **settings: Any) -> Outcome:
+def multiplied(
+    workflow: Any = MATMUL, stall_seconds: float = 600, journal: Journal | None = None, **settings: Any
+) -> Outcome:
     sources = [open_source((f"{name}.npy",), samples=False) for name in "ab"]
     placement = Placement("cpu", stall_seconds=stall_seconds)
-    return run_array(workflow, MatmulOptions(), sources, "c.npy", Settings(placement, **settings))
+    return run_array(workflow, MatmulOptions(), sources, "c.npy", Settings(placement, **settings), journal)
 
 
 def hanging(*arguments: Any) -> Any:

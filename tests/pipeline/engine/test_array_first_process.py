@@ -19,6 +19,7 @@ from pipeline.cluster import helper_process
 from pipeline.cluster.helper_process import COMPUTES, CheckProcess
 from pipeline.cluster.workers import Workers
 from pipeline.engine.array_first_process import Begun
+from pipeline.engine.journal import Journal
 from pipeline.errors import PipelineError
 from pipeline.timeline import Timeline
 from tests.cases.matmul import on_cpu
@@ -126,3 +127,24 @@ def test_only_its_region_is_taken_and_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert module.begun(other, region, Timeline()) is None
     assert module.begun(plan, region, Timeline()) == {"exact": 24}
     assert module.begun(plan, region, Timeline()) is None
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_file_of_an_unfinished_run_stays_until_this_one_has_workers(
+    replaces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first region would be written to the output, which then replaces that file."""
+
+    def refused(placement: Any, nbytes: int, compiled: Any, load: Any, here: Any) -> Any:
+        here("cpu")
+        for one in tuple(module._of_runs.values()):
+            one._sent.join()
+        raise PipelineError("no workers")
+
+    monkeypatch.setattr("pipeline.engine.run_loop.open_workers", refused)
+    left, journal = Path(".c.npy.01234567.part"), Journal()
+    left.write_bytes(b"unfinished")
+    journal.token, journal._off, journal.replaces = "01234567", False, replaces
+    with pytest.raises(PipelineError, match="no workers"):
+        multiplied(journal=journal)
+    assert left.exists() == replaces
