@@ -6,12 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from inspect import signature
 from typing import Any, Literal, TypeVar, overload
 
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.arguments import check_client, dtype_of, got, input_of, integer_of, jobs_of, path_of, preparation_of
+from pipeline.arguments import check_client, declared, dtype_of, input_of, integer_of, jobs_of, path_of, preparation_of
 from pipeline.by_kernel import by_kernel
 from pipeline.cluster.placement import Placement
 from pipeline.engine.aggregate import run_all
@@ -25,7 +24,7 @@ from pipeline.in_memory.run import Asked, run_in_memory
 from pipeline.rows import Layout, RowsAsked, rows_of_source
 from pipeline.settings import Settings
 from pipeline.storage.sources import Byteorder, Part, open_source
-from workflows import BUILT_IN, WORKFLOWS, Aggregation, ArrayJob
+from workflows import WORKFLOWS, Aggregation, ArrayJob
 from workflows.digest import DigestResult
 from workflows.histogram_result import HistogramResult
 from workflows.quantile_result import QuantileResult
@@ -62,14 +61,7 @@ def register(workflow: Declared) -> Declared:
     >>> int(pipeline.run("adc", numpy.arange(5)).counts.sum())
     5
     """
-    if not isinstance(workflow, Aggregation | ArrayJob):
-        raise TypeError(f"register: expected a workflows.Aggregation or ArrayJob, {got(workflow)}")
-    if workflow.name in BUILT_IN and WORKFLOWS[workflow.name] is not workflow:
-        raise ValueError(f"register: expected a name of your own, got {workflow.name!r}, which a job of baru has")
-    taken = {option.name for option in fields(workflow.options)} & signature(run).parameters.keys() - {"axis"}
-    if taken:
-        raise ValueError(f"register: expected options that pipeline.run has no argument for, got {min(taken)!r}; "
-                         "rename it")  # fmt: skip
+    declared(workflow, run)
     WORKFLOWS[workflow.name] = workflow  # a cell of a notebook runs again, a module is loaded again
     return workflow
 
@@ -250,9 +242,7 @@ def run(
     chunk_bytes, memory_limit = integer_of("chunk_bytes", chunk_bytes), integer_of("memory_limit", memory_limit)
     device_memory_limit = integer_of("device_memory_limit", device_memory_limit)
     scheduler_file = path_of("scheduler_file", scheduler_file)
-    check_client(client, scheduler or scheduler_file)
-    if scheduler is not None and not isinstance(scheduler, str):
-        raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {got(scheduler)}")
+    check_client(client, scheduler, scheduler_file)
     if not (isinstance(job, str) or (jobs and all(isinstance(workflow, Aggregation) for workflow, _ in jobs))):
         names = ", ".join(workflow.name for workflow, _ in jobs)
         raise UsageError(f"expected jobs that return results, since several share a pass, got {names or 'none'}")

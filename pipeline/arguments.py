@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
+from inspect import signature
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -17,21 +18,38 @@ from pipeline.errors import UsageError, meant, with_nearest
 from pipeline.in_memory.kinds import DASK, kind_of, view_of
 from pipeline.in_memory.options_cache import kept
 from pipeline.storage.sources import NAMES
-from workflows import WORKFLOWS
+from workflows import BUILT_IN, WORKFLOWS
 from workflows.aggregation import Aggregation
 from workflows.array_job import ArrayJob
 
 MOST_BITS = 1000  # of an integer that is taken as a number
 
 
-def check_client(client: Any, scheduler: Any) -> None:
-    """Refuse what is not a client of Dask's, or would block the event loop that has to answer it; UsageError."""
+def declared(workflow: Any, run: Callable[..., Any]) -> None:
+    """Check a job of somebody's own, whose options are arguments of `run`, as `pipeline.register` says."""
+    if not isinstance(workflow, Aggregation | ArrayJob):
+        raise TypeError(f"register: expected a workflows.Aggregation or ArrayJob, {got(workflow)}")
+    if workflow.name in BUILT_IN and WORKFLOWS[workflow.name] is not workflow:
+        raise ValueError(f"register: expected a name of your own, got {workflow.name!r}, which a job of baru has")
+    taken = {option.name for option in fields(workflow.options)} & signature(run).parameters.keys() - {"axis"}
+    if taken:
+        raise ValueError(f"register: expected options that pipeline.run has no argument for, got {min(taken)!r}; "
+                         "rename it")  # fmt: skip
+
+
+def check_client(client: Any, scheduler: Any, scheduler_file: Any) -> None:
+    """Refuse what is not a client of Dask's, or would block the event loop that has to answer it; UsageError.
+
+    So is a scheduler that is no address.
+    """
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise UsageError(f"scheduler: expected an address like 'tcp://host:8786', {got(scheduler)}")
     if client is None:
         return
     if not hasattr(client, "scheduler") or not hasattr(client, "security"):
         raise UsageError(f"client: expected a distributed.Client, {got(client)}")
-    if scheduler:
-        raise UsageError(f"expected client= or scheduler=, got both: {client} and {scheduler!r}")
+    if scheduler or scheduler_file:
+        raise UsageError(f"expected client= or scheduler=, got both: {client} and {(scheduler or scheduler_file)!r}")
     if client.status != "running":
         raise UsageError(f"client: expected a connected client, got one that is {client.status}; create another")
     if client.asynchronous and client.loop.asyncio_loop is _running_loop():

@@ -86,7 +86,7 @@ class Job:
         for broken in said:
             if broken is not None and not isinstance(broken, str):
                 raise PipelineError(f"{self.workflow.name}: expected None or a text from an invariant, got {broken!r}; "
-                                    "return None where it holds, else what is broken")  # fmt: skip
+                                    "make it return None where it holds, else what is broken")  # fmt: skip
         return [broken for broken in said if broken]
 
     def _located(self, block: Any, start: int) -> tuple[range, ...]:

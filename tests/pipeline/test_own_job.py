@@ -70,7 +70,7 @@ def test_an_invariant_says_what_is_wrong_or_none(clipping: None, said: object) -
     """One that returns whether it holds would pass what it finds wrong."""
     for given in (ECG, np.load(ECG)):
         told = own(given, invariants=(lambda partial, samples: said,))
-        assert told.startswith(f"own: expected None or a text from an invariant, got {said!r}; return None where ")
+        assert told.startswith(f"own: expected None or a text from an invariant, got {said!r}; make it return None ")
 
 
 def test_a_job_of_ones_own_cannot_change_the_samples(clipping: None) -> None:
