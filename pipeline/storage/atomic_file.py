@@ -139,10 +139,13 @@ class Target:
         return os.path.basename(file.name) != self._part(later.token)
 
     def take_over(self, file: BinaryIO, later: Resumable) -> None:
-        """Have a temporary file that waits replace the one of the earlier run."""
+        """Have a temporary file replace that of the earlier run, if it waits."""
+        if not self.aside(file, later):
+            return
         part = self._part(later.token)
         with told(self.path):
             os.rename(os.path.basename(file.name), part, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        # What `file.name` returns; `tempfile` sets it, too, but the type of a binary file has no `raw`.
         file.raw.name = os.path.join(self.folder, part)  # type: ignore[attr-defined]
 
     def _part(self, token: str) -> str:

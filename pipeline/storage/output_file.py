@@ -59,7 +59,7 @@ def output_file(
         def allocation() -> Future[None]:
             with lock:
                 if not started:
-                    if later and target.aside(file, later):
+                    if later:
                         target.take_over(file, later)
                     started.append(thread.submit(os.posix_fallocate, file.fileno(), 0, nbytes))
             return started[0]

@@ -118,14 +118,20 @@ def _matches(pattern: str) -> Iterator[str]:
 
     `**` follows no link to a folder: below two that lead back, `glob` would list 2^40 paths.
     """
-    above, *below = re.split(r"(?<![^/])\*\*(?:/+|$)", pattern, maxsplit=1)
+    above, *below = re.split(r"(?<![^/])(?:\*\*/+)*\*\*(?:/+|$)", pattern, maxsplit=1)  # several mean the same as one
     for top in glob.iglob(above) if above else [os.curdir]:
         if below in ([], [""]):
             yield top
             continue
-        for folder, folders, _ in os.walk(top):
+        for folder, folders, _ in os.walk(top, onerror=_unreadable):
             folders[:] = [name for name in folders if not name.startswith(".")]
             yield from _matches(os.path.join(glob.escape(folder), below[0]))
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    """What is below would be left out."""
+    raise PipelineError(f"{error.filename}: expected a folder that can be read, got {error.strerror!r}; check its "
+                        "permissions, or name the files") from None  # fmt: skip
 
 
 def _once(paths: Iterable[str]) -> list[str]:
@@ -151,13 +157,8 @@ def _below(path: str) -> list[str]:
     """A file itself, or all files below a folder, sorted; hidden names and links to folders are left out."""
     if "\0" in path or not os.path.isdir(path) or is_store(path):
         return [path]
-
-    def fail(error: OSError) -> NoReturn:
-        raise PipelineError(f"{error.filename}: expected a folder that can be read, got {error.strerror!r}; check its "
-                            "permissions, or name the files") from None  # fmt: skip
-
     paths = []
-    for folder, folders, files in os.walk(path, onerror=fail):
+    for folder, folders, files in os.walk(path, onerror=_unreadable):
         shown = [os.path.join(folder, name) for name in folders if not name.startswith(".")]
         stores = [name for name in shown if not os.path.islink(name) and is_store(name)]
         folders[:] = [os.path.basename(name) for name in shown if name not in stores]
