@@ -115,9 +115,9 @@ ROWS: tuple[Row, ...] = (
     exact_sum("float32", Need(0.97, READ),
               "a warp counts its NaN and infinities one by one and replaces them by zeros. Since these figures, these "
               "zeros no longer count as the smallest numbers of a tile: 0.83 instead of 0.72 with half NaN, 0.93 "
-              "instead of 0.87 with one in a thousand, side by side, in a version that differed for tiles with zeros of "
-              "their own. (Reading the samples again gave 0.28 instead of 0.735 with half NaN, and 0.47 instead of 0.87 "
-              "with one in a thousand.) "
+              "instead of 0.87 with one in a thousand, side by side, in a version that differed for tiles with zeros "
+              "of their own. (Reading the samples again gave 0.28 instead of 0.735 with half NaN, and 0.47 instead of "
+              "0.87 with one in a thousand.) "
               "Without NaN and infinities the worst case is 0.946: on ordinary numbers the kernel takes 10 µs longer "
               "than a read of 1 GiB, of which the last block, which combines the results of all others, takes 2 to 3 "
               "µs; multiprocessors finish 6 µs apart. Scheduling tiles dynamically raised this row from 0.96 to 0.97, "
