@@ -62,7 +62,7 @@ def test_two_stars(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stand for folders below, not for links, however many lead back; no file counts twice."""
     (tree / "a" / "a").mkdir()
     os.link(tree / "b.bin", tree / "a" / "a" / "deep.bin")
-    tree.joinpath("below", *"abcdefghijkl").mkdir(parents=True)  # 40 pairs of stars would match it in 10^11 ways
+    tree.joinpath("below", *"mnopqrstuvwx").mkdir(parents=True)  # 40 pairs of stars would match it in 10^11 ways
     expected = [str(tree / name) for name in ("B.bin", "a/a/deep.bin", "a/b/c.bin", "a/z.bin", "b-10.bin", "b.bin")]
     for name in ("loop", "again", "a/up"):
         (tree / name).symlink_to(tree)
